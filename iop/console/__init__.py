@@ -1,0 +1,1 @@
+"""The machinery of the SSH console: portal, line editing, rendering. Knows no role."""

@@ -1,0 +1,1 @@
+"""The edge: the controller of one local group of nodes."""

@@ -1,0 +1,248 @@
+"""Every deliberate error of IOP: a stable code, whether trying again can help, and the sentence an operator reads.
+
+The docstring of a class is the sentence shown when none is given. Codes are part of the contract: they stand in run
+endings, API errors and exit codes, and are never renamed.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class IOPError(Exception):
+    """Something went wrong inside IOP; the log of the process has the details under this error's id."""
+
+    code: ClassVar[str] = "internal_error"
+    retryable: ClassVar[bool] = False
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        self.message = message or " ".join((type(self).__doc__ or self.code).split())
+        self.hint = hint or self.default_hint
+        super().__init__(self.message)
+
+    def as_dict(self) -> dict[str, object]:
+        """The error object of the management API (contract.md)."""
+        return {"code": self.code, "message": self.message, "retryable": self.retryable, "hint": self.hint}
+
+
+class InvalidRequest(IOPError):
+    """The request cannot be understood."""
+
+    code = "invalid_request"
+
+
+class NotFound(IOPError):
+    """There is no such thing here."""
+
+    code = "not_found"
+
+
+class NoSuchRun(NotFound):
+    """There is no run with this id."""
+
+    code = "no_such_run"
+    default_hint = "List the runs with `iop runs`."
+
+
+class NoSuchNode(NotFound):
+    """There is no node with this id."""
+
+    code = "no_such_node"
+    default_hint = "List the nodes with `iop nodes`."
+
+
+class NoSuchTarget(NotFound):
+    """No node offers this adapter and target."""
+
+    code = "no_such_target"
+    default_hint = "List what the nodes offer with `iop nodes`, or declare the target in edge.yaml."
+
+
+class AuthFailed(IOPError):
+    """The token or key is not known here."""
+
+    code = "auth_failed"
+
+
+class Forbidden(IOPError):
+    """This key does not carry the scope that the operation needs."""
+
+    code = "forbidden"
+
+
+class PolicyDenied(IOPError):
+    """The node's own policy does not allow this."""
+
+    code = "policy_denied"
+    default_hint = "The owner of the machine decides this in node.yaml, under `policy`."
+
+
+class Conflict(IOPError):
+    """This does not fit what is there already."""
+
+    code = "conflict"
+
+
+class TooLarge(IOPError):
+    """This is larger than the limit."""
+
+    code = "too_large"
+
+
+class NoNode(IOPError):
+    """The target is known, but no node that offers it is ready."""
+
+    code = "no_node"
+    retryable = True
+    default_hint = "See `iop nodes`; a run that waits for a node can be submitted with a longer queue limit."
+
+
+class QueueFull(IOPError):
+    """The queue is full."""
+
+    code = "queue_full"
+    retryable = True
+    default_hint = "Try again when runs have ended, or raise queue.limit in edge.yaml."
+
+
+class QueueTimeout(IOPError):
+    """The run waited for a free slot longer than its queue limit."""
+
+    code = "queue_timeout"
+    retryable = True
+
+
+class RunTimeout(IOPError):
+    """The run took longer than its limit."""
+
+    code = "run_timeout"
+
+
+class IdleTimeout(IOPError):
+    """The run was silent for longer than its limit."""
+
+    code = "idle_timeout"
+    retryable = True
+
+
+class OutputLimit(IOPError):
+    """The run produced more output than its limit."""
+
+    code = "output_limit"
+
+
+class AdapterError(IOPError):
+    """The adapter could not carry out the run."""
+
+    code = "adapter_error"
+
+
+class ProgramFailed(AdapterError):
+    """The program ended with a failure of its own."""
+
+    code = "program_failed"
+
+
+class UpstreamError(IOPError):
+    """The model backend refused or broke the request."""
+
+    code = "upstream_error"
+
+    def __init__(self, message: str = "", *, hint: str = "", status: int = 0, body: bytes = b"",
+                 retryable: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.body = body
+        self.retryable = retryable  # type: ignore[misc]  # here it depends on the status
+
+
+class NodeLost(IOPError):
+    """The node did not come back in time; what it still reports is kept apart."""
+
+    code = "node_lost"
+    retryable = True
+
+
+class NodeRestarted(IOPError):
+    """The node was started again while it was driving this run."""
+
+    code = "node_restarted"
+    retryable = True
+
+
+class Cancelled(IOPError):
+    """The run was cancelled."""
+
+    code = "cancelled"
+
+
+class Draining(IOPError):
+    """This process is draining and takes no new work."""
+
+    code = "draining"
+    retryable = True
+
+
+class HistoryUnavailable(IOPError):
+    """The history cannot be written now; running work goes on, new work is refused."""
+
+    code = "history_unavailable"
+    retryable = True
+    default_hint = "Look at the database's disk and connection; the edge recovers by itself."
+
+
+class CommandTimeout(IOPError):
+    """The node did not answer the command in time."""
+
+    code = "command_timeout"
+    retryable = True
+
+
+class LinkDown(IOPError):
+    """The node's link is down."""
+
+    code = "link_down"
+    retryable = True
+
+
+class ConfigError(IOPError):
+    """The configuration cannot be used."""
+
+    code = "config_error"
+
+
+class ProtocolError(IOPError):
+    """The rules of the link were broken."""
+
+    code = "protocol_error"
+
+
+class LocalProtocolError(ProtocolError):
+    """This process tried to send what the rules of the link do not allow now; that is a fault of IOP."""
+
+    code = "local_protocol_error"
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent what the rules of the link do not allow; the link is closed.
+
+    `code` says which rule: decode_error, out_of_state, frame_too_large, transfer_too_large, too_many, handshake_timeout.
+    """
+
+    code = "protocol_violation"
+
+    def __init__(self, message: str = "", *, code: str = "protocol_violation") -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # the rule that was broken
+
+
+class LinkRefused(IOPError):
+    """The peer refused the link."""
+
+    code = "link_refused"
+
+    def __init__(self, message: str = "", *, code: str = "link_refused", retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # the peer's own word
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,157 @@
+"""Tokens of nodes and keys of API clients: 256 random bits, shown once, kept as SHA-256, bound to one owner.
+
+``iopn_<keyid>_<secret>`` is a node's token, ``iopo_<keyid>_<secret>`` an operator's or client's API key. SHA-256 is the
+right hash for a random secret of 256 bits (4.7 us; bcrypt would hold the reactor for 81 ms and add nothing).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import time
+from typing import Callable
+
+import msgspec
+import yaml
+
+from iop import yamlfile
+from iop.config import check_private
+from iop.errors import AuthFailed, ConfigError
+from iop.schema import convert
+
+_TOKEN = re.compile(r"iop(?P<kind>[no])_(?P<keyid>[a-z2-7]{16})_(?P<secret>[A-Za-z0-9_-]{43})")
+KINDS = {"node": "n", "api": "o"}
+SCOPES = ("runs:read", "runs:write", "programs", "models", "nodes:read", "nodes:write", "events:read", "metrics:read",
+          "admin")
+_NOBODY = hashlib.sha256(b"nobody").hexdigest()
+
+
+class Key(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One key, without its secret. `owner`: the node's id, or the client's name. `scopes` of a node are empty."""
+
+    keyid: str
+    kind: str                        # node | api
+    owner: str
+    sha256: str                      # hex, of the secret part
+    scopes: list[str] = []
+    not_after: int = 0               # Unix seconds; 0: no end
+    created: int = 0
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    keys: list[Key] = []
+
+
+def make_key(kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0) -> tuple[Key, str]:
+    """A new key and its text, which is shown once and never stored by the edge."""
+    keyid = base64.b32encode(os.urandom(10)).decode("ascii").lower()
+    secret = secrets.token_urlsafe(32)
+    key = Key(keyid=keyid, kind=kind, owner=owner, sha256=hashlib.sha256(secret.encode()).hexdigest(),
+              scopes=scopes or [], not_after=not_after, created=int(time.time()))
+    return key, f"iop{KINDS[kind]}_{keyid}_{secret}"
+
+
+class KeyRing:
+    """The keys of one edge, looked up by id and compared in constant time."""
+
+    def __init__(self, keys: list[Key], now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._keys = {key.keyid: key for key in keys}
+
+    @property
+    def keys(self) -> list[Key]:
+        return list(self._keys.values())
+
+    def verify(self, kind: str, text: str) -> Key:
+        """The key that `text` is; raises AuthFailed, with the same work for an unknown id as for a wrong secret."""
+        match = _TOKEN.fullmatch(text)
+        keyid, secret = (match["keyid"], match["secret"]) if match else ("", text)
+        key = self._keys.get(keyid)
+        digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+        right = hmac.compare_digest(digest.encode("ascii"), (key.sha256 if key else _NOBODY).encode("utf-8"))
+        if key is None or not right or key.kind != kind or (key.not_after and key.not_after <= self._now()):
+            raise AuthFailed()
+        return key
+
+    def replaced(self, keys: list[Key]) -> KeyRing:
+        return KeyRing(keys, self._now)
+
+
+def load_keys(file: str) -> list[Key]:
+    """Read keys.yaml; none when there is no such file. Raises ConfigError, also when others may read it."""
+    if not os.path.exists(file):
+        return []
+    check_private(file)
+    document = yamlfile.load(file)
+    keys = convert(document, document.value, _File).keys
+    for index, key in enumerate(keys):
+        if key.kind not in KINDS or any(scope not in SCOPES for scope in key.scopes):
+            raise document.error(("keys", index), f"kind is one of {', '.join(KINDS)}; scopes are among "
+                                 f"{', '.join(SCOPES)}.")
+    return keys
+
+
+def save_keys(file: str, keys: list[Key]) -> None:
+    """Write keys.yaml, 0600, atomically."""
+    body = yaml.safe_dump({"keys": [msgspec.structs.asdict(key) for key in keys]}, sort_keys=False)
+    write_private(file, ("# Keys of this edge: hashes only. Made with `iop keys`.\n" + body).encode())
+
+
+def write_private(file: str, data: bytes) -> None:
+    """Write a file only its owner may read: temporary file, fsync, rename, fsync of the folder."""
+    folder = os.path.dirname(os.path.abspath(file))
+    temporary = os.path.join(folder, f".{os.path.basename(file)}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_secret(file: str) -> str:
+    """A token from a 0600 file. Raises ConfigError with what to do."""
+    try:
+        check_private(file)
+        with open(file, encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError as error:
+        raise ConfigError(f"The token file {file} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"The token file {file} holds something else than a token.") from None
+
+
+class Secret:
+    """A secret that does not show itself: its str, repr and format are ``***``, and it cannot be pickled."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return "***"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not pickled")

@@ -1,0 +1,1 @@
+"""The one link protocol: node to edge, and edge to control plane."""

@@ -1,0 +1,1 @@
+"""The node: the executor on one machine."""

@@ -1,0 +1,1 @@
+"""Code generated from ``proto/``; ``make proto`` writes it again."""

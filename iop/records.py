@@ -1,0 +1,81 @@
+"""Rows of the history, as plain values: what the store returns and a role keeps. No SQL here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from iop.events import outcome_dict, rfc3339, totals_dict, usage_dict
+from iop.proto import run_pb2
+
+
+class RunRecord(msgspec.Struct, kw_only=True):
+    """One run, as history keeps it. Times are Unix microseconds, 0 for not yet."""
+
+    run_id: str
+    state: str
+    adapter: str
+    target: str
+    node_id: str = ""
+    attempt: int = 0
+    created_us: int = 0
+    placed_us: int = 0
+    started_us: int = 0
+    ended_us: int = 0
+    session_id: str = ""
+    priority: int = 0
+    face: str = ""
+    principal: str = ""
+    request_id: str = ""
+    idempotency_key: str | None = None
+    request: bytes = b""       # the packed RunRequest
+    outcome: bytes = b""       # the packed Outcome, once ended
+    outcome_code: str = ""     # its code again, to search for
+    output_text: str = ""      # the first 16 KiB of text and standard output, to search for
+    prompt_text: str = ""      # the first 4 KiB of the prompt, to search for
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.ended_us != 0
+
+    def as_dict(self) -> dict[str, object]:
+        """The run as the contract shows it."""
+        outcome = run_pb2.Outcome.FromString(self.outcome) if self.outcome else None
+        return {
+            "run_id": self.run_id, "state": self.state, "adapter": self.adapter, "target": self.target,
+            "node_id": self.node_id or None, "attempt": self.attempt, "session_id": self.session_id or None,
+            "created_at": rfc3339(self.created_us), "placed_at": rfc3339(self.placed_us),
+            "started_at": rfc3339(self.started_us), "ended_at": rfc3339(self.ended_us),
+            "outcome": outcome_dict(outcome) if outcome is not None else None,
+            "usage": usage_dict(outcome.usage) if outcome is not None and outcome.HasField("usage") else None,
+            "totals": totals_dict(outcome.totals) if outcome is not None and outcome.HasField("totals") else None,
+            "source": {"face": self.face, "principal": self.principal, "request_id": self.request_id},
+        }
+
+
+class RunQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """Which runs to list; empty means any."""
+
+    state: str = ""
+    adapter: str = ""
+    target: str = ""
+    node_id: str = ""
+    session_id: str = ""
+    principal: str = ""
+    since_us: int = 0
+    limit: int = 50
+    cursor: str = ""           # as the last answer gave it
+
+
+class SessionRecord(msgspec.Struct, kw_only=True):
+    """A conversation that later runs continue; it lives on one node."""
+
+    session_id: str
+    node_id: str
+    adapter: str
+    target: str
+    created_us: int
+    used_us: int
+    closed_us: int = 0
+    runs: int = 0

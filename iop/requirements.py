@@ -1,0 +1,22 @@
+"""What a target needs of its machine: stated by an adapter, judged by the node's policy. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to run."""
+
+    argv: tuple[str, ...]            # with placeholders still in place
+    cwd: str = ""                    # empty: a private folder that the node makes
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A model backend to talk to."""
+
+    url: str

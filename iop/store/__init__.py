@@ -1,0 +1,1 @@
+"""History and the record of runs: the only importer of SQLAlchemy."""

@@ -1,0 +1,1 @@
+"""The wiring of each process; the only importer of the reactor beside the ``iop`` command."""
