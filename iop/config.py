@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Meta
 
 from iop import yamlfile
-from iop.errors import ConfigError
 from iop.proto import node_pb2, run_pb2
 from iop.schema import convert
 from iop.yamlfile import Document, Path
@@ -266,12 +265,3 @@ def _mapping(document: Document, value: Any, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise document.error(path, f"{yamlfile.show_path(path)} must be a mapping of names.")
     return value
-
-
-def check_private(path: str, *, folder: bool = False) -> None:
-    """Refuse a file or folder of secrets that others may read or that is not ours (as ssh does). Raises ConfigError."""
-    status = os.stat(path)
-    if status.st_uid not in (os.geteuid(), 0):
-        raise ConfigError(f"{path} belongs to another user; it must belong to the user that runs this process.")
-    if status.st_mode & 0o077:
-        raise ConfigError(f"{path} is open to other users; run `chmod {'700' if folder else '600'} {path}`.")

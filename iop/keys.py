@@ -19,8 +19,8 @@ import msgspec
 import yaml
 
 from iop import yamlfile
-from iop.config import check_private
-from iop.errors import AuthFailed, ConfigError
+from iop.errors import AuthFailed
+from iop.files import check_private, write_private
 from iop.schema import convert
 
 _TOKEN = re.compile(r"iop(?P<kind>[no])_(?P<keyid>[a-z2-7]{16})_(?P<secret>[A-Za-z0-9_-]{43})")
@@ -99,39 +99,6 @@ def save_keys(file: str, keys: list[Key]) -> None:
     """Write keys.yaml, 0600, atomically."""
     body = yaml.safe_dump({"keys": [msgspec.structs.asdict(key) for key in keys]}, sort_keys=False)
     write_private(file, ("# Keys of this edge: hashes only. Made with `iop keys`.\n" + body).encode())
-
-
-def write_private(file: str, data: bytes) -> None:
-    """Write a file only its owner may read: temporary file, fsync, rename, fsync of the folder."""
-    folder = os.path.dirname(os.path.abspath(file))
-    temporary = os.path.join(folder, f".{os.path.basename(file)}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def read_secret(file: str) -> str:
-    """A token from a 0600 file. Raises ConfigError with what to do."""
-    try:
-        check_private(file)
-        with open(file, encoding="ascii") as stream:
-            return stream.read().strip()
-    except OSError as error:
-        raise ConfigError(f"The token file {file} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"The token file {file} holds something else than a token.") from None
 
 
 class Secret:

@@ -79,3 +79,49 @@ class SessionRecord(msgspec.Struct, kw_only=True):
     used_us: int
     closed_us: int = 0
     runs: int = 0
+
+
+class TargetView(msgspec.Struct, kw_only=True):
+    """A target that a node offers."""
+
+    adapter: str
+    target: str
+    aliases: list[str]
+    concurrency: int
+    running: int
+    ready: bool
+    detail: str
+
+
+class NodeView(msgspec.Struct, kw_only=True):
+    """One node as the edge knows it now."""
+
+    node_id: str
+    state: str                 # up | down
+    draining: bool
+    labels: dict[str, str]
+    targets: list[TargetView]
+    running: int = 0
+    version: str = ""
+    policy_mode: str = ""
+    remote: str = ""
+    since_us: int = 0          # of the state
+    epoch: int = 0
+    facts: dict[str, str] = {}
+    config_faults: list[str] = []
+
+    def as_dict(self) -> dict[str, object]:
+        view = msgspec.structs.asdict(self)
+        view["targets"] = [msgspec.structs.asdict(target) for target in self.targets]
+        view["since"] = rfc3339(view.pop("since_us"))
+        return view
+
+
+class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
+    """A name at the model APIs."""
+
+    name: str
+    adapter: str
+    target: str
+    created_us: int
+    ready: bool

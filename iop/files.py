@@ -1,0 +1,50 @@
+"""Files of secrets: who may read them, and how they are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from iop.errors import ConfigError
+
+
+def check_private(path: str, *, folder: bool = False) -> None:
+    """Refuse a file or folder of secrets that others may read or that is not ours (as ssh does). Raises ConfigError."""
+    status = os.stat(path)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(f"{path} belongs to another user; it must belong to the user that runs this process.")
+    if status.st_mode & 0o077:
+        raise ConfigError(f"{path} is open to other users; run `chmod {'700' if folder else '600'} {path}`.")
+
+
+def write_private(file: str, data: bytes) -> None:
+    """Write a file only its owner may read: temporary file, fsync, rename, fsync of the folder."""
+    folder = os.path.dirname(os.path.abspath(file))
+    temporary = os.path.join(folder, f".{os.path.basename(file)}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_secret(file: str) -> str:
+    """A token from a 0600 file. Raises ConfigError with what to do."""
+    try:
+        check_private(file)
+        with open(file, encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError as error:
+        raise ConfigError(f"The token file {file} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"The token file {file} holds something else than a token.") from None
