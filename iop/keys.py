@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import time
-from typing import Callable
+from collections.abc import Callable
 
 import msgspec
 import yaml

@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Mapping
 
 from iop.errors import InvalidRequest
 from iop.proto import run_pb2
