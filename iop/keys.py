@@ -72,8 +72,9 @@ class KeyRing:
         keyid, secret = (match["keyid"], match["secret"]) if match else ("", text)
         key = self._keys.get(keyid)
         digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+        wrong_kind = match is None or match["kind"] != KINDS[kind]
         right = hmac.compare_digest(digest.encode("ascii"), (key.sha256 if key else _NOBODY).encode("utf-8"))
-        if key is None or not right or key.kind != kind or (key.not_after and key.not_after <= self._now()):
+        if wrong_kind or key is None or not right or key.kind != kind or (key.not_after and key.not_after <= self._now()):
             raise AuthFailed()
         return key
 

@@ -1,0 +1,86 @@
+"""Configuration files: every fault is one sentence with file, line and what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iop import config, yamlfile
+from iop.errors import ConfigError
+
+EDGE = """\
+edge: {id: home}
+nodes:
+  - id: box
+    adapters:
+      cli:
+        concurrency: 2
+        targets:
+          hi: {argv: [/bin/echo, "{prompt}"], retry: safe, aliases: [hello]}
+"""
+
+
+def load(tmp_path, text, reader=config.load_edge):
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    return reader(str(file))
+
+
+def fault(tmp_path, text, reader=config.load_edge):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, reader)
+    return caught.value.message.replace(str(tmp_path) + "/", "")
+
+
+def test_a_whole_file_is_read_as_messages(tmp_path):
+    edge = load(tmp_path, EDGE)
+    adapter = edge.nodes[0].adapters[0]
+    assert (adapter.adapter, adapter.concurrency) == ("cli", 2)
+    assert adapter.targets[0].settings == b'{"argv":["/bin/echo","{prompt}"]}'
+    assert adapter.targets[0].retry_safe is True
+    assert list(adapter.targets[0].aliases) == ["hello"]
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ("edge:\n  idd: a\n", "x.yaml, line 2: edge.idd is not known; allowed here: id, link_window_bytes, lost_after_s, "
+                          "run_window_bytes, state, tail_bytes."),
+    ("listen:\n  http:\n    port: 99999\n", "x.yaml, line 3: listen.http.port: Expected int <= 65535."),
+    ("edge:\n  id: a\n  id: b\n", "x.yaml, line 3: edge.id stands here twice."),
+    ("nodes:\n- id: n\n  adapters:\n    cli:\n      target: {}\n",
+     "x.yaml, line 5: nodes[0].adapters.cli.target is not known; allowed here: concurrency, targets."),
+    ("nodes:\n- id: n\n  adapters:\n    cli:\n      targets:\n        x: {retry: maybe}\n",
+     "x.yaml, line 6: nodes[0].adapters.cli.targets.x.retry: Invalid enum value 'maybe'. Allowed: safe, never."),
+    ("nodes:\n- id: n\n- id: n\n", "x.yaml, line 3: the node n stands here twice."),
+    ("nodes:\n- labels: {}\n", "x.yaml, line 2: nodes[0] needs `id`."),
+    ("a: &x 1\n", "x.yaml, line 1: anchors and aliases are not allowed; write the value out."),
+    ("edge: [\n", "x.yaml, line 2: this is not YAML: expected the node content, but found '<stream end>'."),
+    ("edge: {id: true}\n", "x.yaml, line 1: edge.id: Expected str, got bool."),
+])
+def test_a_fault_names_file_line_and_what_is_allowed(tmp_path, text, sentence):
+    assert fault(tmp_path, text) == sentence
+
+
+def test_trusting_needs_a_second_word_from_the_owner(tmp_path):
+    text = "node: {id: n}\nedge: {}\npolicy:\n  mode: trusting\n"
+    assert "line 4" in fault(tmp_path, text, config.load_node)
+    load(tmp_path, text + "  trust_edge_commands: true\n", config.load_node)
+
+
+def test_yaml_1_1_holds_no_surprises():
+    value = yamlfile.parse(b"a: no\nb: 12:30:00\nc: 012\nd: 12\ne: 1.5\nf: true\ng: ~\n", "x").value
+    assert value == {"a": "no", "b": "12:30:00", "c": "012", "d": 12, "e": 1.5, "f": True, "g": None}
+
+
+def test_a_file_that_is_too_deep_or_too_large_is_refused():
+    for data in (b"[" * 40 + b"]" * 40, b"[" * 5000, b"a: " + b"x" * yamlfile.MAX_BYTES):
+        with pytest.raises(ConfigError):
+            yamlfile.parse(data, "x")
+
+
+@given(st.binary(max_size=200) | st.text(alphabet="ab:-[]{}&*!#'\"\n ,?|>%@`~0", max_size=60).map(str.encode))
+def test_whatever_the_bytes_only_a_config_error_is_raised(data):
+    try:
+        yamlfile.parse(data, "x")
+    except ConfigError:
+        pass
