@@ -26,6 +26,19 @@ class IOPError(Exception):
         return {"code": self.code, "message": self.message, "retryable": self.retryable, "hint": self.hint}
 
 
+def exit_code(code: str) -> int:
+    """The exit status that tells an error's code: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused, 130 cancelled."""
+    return _EXIT_CODES.get(code, 1)
+
+
+_EXIT_CODES = {
+    "": 0, "ok": 0, "invalid_request": 2,
+    "not_found": 3, "no_such_run": 3, "no_such_node": 3, "no_such_target": 3,
+    "policy_denied": 4, "auth_failed": 4, "forbidden": 4, "queue_full": 4, "queue_timeout": 4, "draining": 4, "conflict": 4,
+    "too_large": 4, "cancelled": 130,
+}
+
+
 class InvalidRequest(IOPError):
     """The request cannot be understood."""
 
