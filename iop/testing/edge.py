@@ -1,0 +1,353 @@
+"""A fake edge behind every face: runs whose events a test tells, or plays from a script. Nothing in it waits.
+
+::
+
+    edge = FakeEdge()
+    edge.scripts["tiny"] = script(events.output("hel"), events.output("lo"))
+    ...
+    run = edge.last          # the run that was submitted last
+    run.emit(events.output("x"))
+    run.end("completed")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from twisted.internet import defer
+from zope.interface import implementer
+
+from iop import events
+from iop.errors import Conflict, InvalidRequest, IOPError, NoSuchNode, NoSuchRun, NoSuchTarget
+from iop.interfaces import IEdgeService, IRunCursor
+from iop.proto import node_pb2, run_pb2
+from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, TargetView
+from iop.runs import EventId, new_run_id
+
+Script = Callable[["FakeRun"], None]
+
+
+def script(*told: run_pb2.RuntimeEvent, ending: str = "completed", error: IOPError | None = None) -> Script:
+    """A script that emits `told` in one batch and ends the run at once: as `failed` when there is an error."""
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.emit(*told)
+        run.end("failed" if error else ending, events.outcome_of(error) if error else None)
+    return play
+
+
+class FakeEntry:
+    """What iop.edge.runlog.Entry is to its readers."""
+
+    __slots__ = ("attempt", "batch", "dialects", "first_seq", "last_seq", "packed", "size")
+
+    def __init__(self, batch: run_pb2.EventBatch) -> None:
+        self.attempt = batch.attempt
+        self.first_seq = batch.first_seq
+        self.last_seq = batch.first_seq + len(batch.events) - 1
+        self.batch = batch
+        self.packed = batch.SerializeToString()
+        self.size = len(self.packed)
+        self.dialects: dict[str, bytes] = {}
+
+    def after(self, event_id: EventId) -> FakeEntry | None:
+        """What of it lies behind `event_id`: itself, a shorter one, or None."""
+        if (self.attempt, self.last_seq) <= (event_id.attempt, event_id.seq):
+            return None
+        if self.attempt != event_id.attempt or self.first_seq > event_id.seq:
+            return self
+        kept = self.batch.events[event_id.seq - self.first_seq + 1:]
+        return FakeEntry(run_pb2.EventBatch(run_id=self.batch.run_id, attempt=self.attempt, first_seq=event_id.seq + 1,
+                                            events=kept))
+
+
+@implementer(IRunCursor)
+class FakeCursor:
+    """A reader's place in a FakeRun. With `run.lagging`, take() answers by a Deferred that the test fires."""
+
+    def __init__(self, run: FakeRun, after: EventId) -> None:
+        self._run = run
+        self.after = after
+        self.ended = False
+        self.closed = False
+        self.callback: Callable[[], object] | None = None
+
+    def take(self, limit_bytes: int) -> list[FakeEntry] | defer.Deferred[list[FakeEntry]]:
+        taken: list[FakeEntry] = []
+        size = 0
+        for entry in self._run.entries:
+            rest = entry.after(self.after)
+            if rest is None:
+                continue
+            if taken and size + rest.size > limit_bytes:
+                break
+            taken.append(rest)
+            size += rest.size
+            self.after = EventId(rest.attempt, rest.last_seq)
+        ended = self._run.record.ended and self.after >= self._run.last_id
+        if self._run.lagging is None:
+            self.ended = ended
+            return taken
+        catching_up, self._run.lagging = self._run.lagging, None
+
+        def caught_up(_: object) -> list[FakeEntry]:
+            self.ended = ended
+            return taken
+        return catching_up.addCallback(caught_up)
+
+    def notify(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+
+    def close(self) -> None:
+        self.closed = True
+        self.callback = None
+
+
+class FakeRun:
+    """One run of the fake edge; a test tells what happens in it."""
+
+    def __init__(self, record: RunRecord, request: run_pb2.RunRequest) -> None:
+        self.record = record
+        self.request = request
+        self.entries: list[FakeEntry] = []
+        self.cursors: list[FakeCursor] = []
+        self.cancels: list[tuple[run_pb2.Source, str]] = []
+        self.inputs: list[tuple[bytes, bool]] = []
+        self.lagging: defer.Deferred[object] | None = None
+        self._seq = 0
+
+    @property
+    def last_id(self) -> EventId:
+        return EventId(self.record.attempt, self._seq)
+
+    def start(self) -> None:
+        """It is placed on a node and its backend has answered."""
+        self.record.state = "running"
+        self.record.started_us = self.record.placed_us = events.now_us()
+        self.emit(events.started(self.record.adapter, self.record.target))
+
+    def emit(self, *told: run_pb2.RuntimeEvent) -> None:
+        """Append one batch, and tell the readers."""
+        if not told:
+            return
+        self.entries.append(FakeEntry(run_pb2.EventBatch(
+            run_id=self.record.run_id, attempt=self.record.attempt, first_seq=self._seq + 1, events=told)))
+        self._seq += len(told)
+        for cursor in list(self.cursors):
+            if cursor.callback is not None:
+                cursor.callback()
+
+    def end(self, kind: str, outcome: run_pb2.Outcome | None = None) -> None:
+        """Its terminal event, and the row's ending."""
+        outcome = outcome or run_pb2.Outcome(code="ok" if kind == "completed" else kind)
+        self.record.state = kind
+        self.record.ended_us = events.now_us()
+        self.record.outcome = outcome.SerializeToString()
+        self.record.outcome_code = outcome.code
+        self.emit(events.ending(kind, outcome))
+
+
+@implementer(IEdgeService)
+class FakeEdge:
+    """An edge with one node `n1` that offers the models `tiny` (openai) and the program `echo` (cli)."""
+
+    edge_id = "edge"
+
+    def __init__(self) -> None:
+        self.runs_by_id: dict[str, FakeRun] = {}
+        self.scripts: dict[str, Script] = {}           # by target; a run without one waits to be told
+        self.refusal: IOPError | None = None           # what submit() fails with
+        self.submitting: defer.Deferred[object] | None = None   # what submit() waits for
+        self.asked: list[tuple[str, run_pb2.Source | None]] = []
+        self.answers: dict[str, node_pb2.NodeCommandResponse] = {}   # by command line
+        self.sessions_by_id: dict[str, SessionRecord] = {}
+        self.life: list[node_pb2.EdgeNodeEvent] = []
+        self.healthy: dict[str, object] = {"ready": True, "reasons": [], "reactor_lag_ms": 0.5, "history_backlog": 0,
+                                           "nodes_up": 1, "runs_open": 0}
+        self._watchers: list[Callable[[node_pb2.EdgeNodeEvent], object]] = []
+        self._idempotent: dict[tuple[str, str], str] = {}
+        self.nodes_by_id = {"n1": NodeView(
+            node_id="n1", state="up", draining=False, labels={"room": "lab"}, version="0.1.0", epoch=1,
+            targets=[_target("openai", "tiny", ["small"]), _target("openai", "org/big", []), _target("cli", "echo", [])])}
+
+    @property
+    def last(self) -> FakeRun:
+        return list(self.runs_by_id.values())[-1]
+
+    # --- IEdgeService
+
+    def submit(self, request: run_pb2.RunRequest, source: run_pb2.Source,
+               idempotency_key: str | None = None) -> defer.Deferred[RunRecord]:
+        if self.submitting is not None:
+            waiting, self.submitting = self.submitting, None
+            return waiting.addCallback(lambda _: self.submit(request, source, idempotency_key))
+        try:
+            return defer.succeed(self._submitted(request, source, idempotency_key))
+        except IOPError as error:
+            return defer.fail(error)
+
+    def _submitted(self, request: run_pb2.RunRequest, source: run_pb2.Source, key: str | None) -> RunRecord:
+        if self.refusal is not None:
+            raise self.refusal
+        if not any((entry.adapter, entry.target) == (request.adapter, request.target) for entry in self.models()):
+            raise NoSuchTarget(f"No node offers {request.adapter}/{request.target}.")
+        earlier = self._idempotent.get((source.principal, key)) if key is not None else None
+        if earlier is not None:
+            return self.runs_by_id[earlier].record
+        request.run_id, request.attempt = new_run_id(), 1
+        record = RunRecord(
+            run_id=request.run_id, state="placed", adapter=request.adapter, target=request.target, node_id="n1", attempt=1,
+            created_us=events.now_us(), session_id=request.session_id, priority=request.priority, face=source.face,
+            principal=source.principal, request_id=source.request_id, idempotency_key=key,
+            request=request.SerializeToString())
+        run = self.runs_by_id[request.run_id] = FakeRun(record, request)
+        if key is not None:
+            self._idempotent[(source.principal, key)] = request.run_id
+        if request.target in self.scripts:
+            self.scripts[request.target](run)
+        return record
+
+    def cancel(self, run_id: str, source: run_pb2.Source, reason: str = "") -> defer.Deferred[RunRecord]:
+        run = self.runs_by_id.get(run_id)
+        if run is None:
+            return defer.fail(NoSuchRun())
+        run.cancels.append((source, reason))
+        if not run.record.ended:
+            run.end("cancelled", run_pb2.Outcome(code="cancelled", message=reason))
+        return defer.succeed(run.record)
+
+    def give_input(self, run_id: str, data: bytes, end: bool, source: run_pb2.Source) -> defer.Deferred[None]:
+        run = self.runs_by_id.get(run_id)
+        if run is None:
+            return defer.fail(NoSuchRun())
+        if run.record.ended:
+            return defer.fail(InvalidRequest("The run has ended."))
+        run.inputs.append((data, end))
+        return defer.succeed(None)
+
+    def run(self, run_id: str) -> defer.Deferred[RunRecord]:
+        run = self.runs_by_id.get(run_id)
+        return defer.succeed(run.record) if run is not None else defer.fail(NoSuchRun())
+
+    def runs(self, query: RunQuery) -> defer.Deferred[tuple[list[RunRecord], str]]:
+        found = [run.record for run in reversed(self.runs_by_id.values()) if _matches(run.record, query)]
+        start = int(query.cursor or 0)
+        following = start + query.limit
+        return defer.succeed((found[start:following], str(following) if following < len(found) else ""))
+
+    def cursor(self, run_id: str, after: EventId) -> defer.Deferred[FakeCursor]:
+        run = self.runs_by_id.get(run_id)
+        if run is None:
+            return defer.fail(NoSuchRun())
+        cursor = FakeCursor(run, after)
+        run.cursors.append(cursor)
+        return defer.succeed(cursor)
+
+    def models(self) -> list[ModelEntry]:
+        return [ModelEntry(name=name, adapter=target.adapter, target=target.target, created_us=1_760_000_000_000_000,
+                           ready=node.state == "up" and not node.draining and target.ready)
+                for node in self.nodes_by_id.values() for target in node.targets
+                for name in (target.target, *target.aliases)]
+
+    def resolve(self, model: str) -> tuple[str, str, str]:
+        for entry in self.models():
+            if model == entry.name:
+                return entry.adapter, entry.target, ""
+        for entry in self.models():
+            if model == f"{entry.adapter}/{entry.target}":
+                return entry.adapter, entry.target, ""
+            for node_id in self.nodes_by_id:
+                if model == f"{node_id}/{entry.adapter}/{entry.target}":
+                    return entry.adapter, entry.target, node_id
+        raise NoSuchTarget(f"The model {model!r} is not known.")
+
+    def nodes(self) -> list[NodeView]:
+        return list(self.nodes_by_id.values())
+
+    def node(self, node_id: str) -> NodeView:
+        if node_id not in self.nodes_by_id:
+            raise NoSuchNode(f"There is no node {node_id!r}.")
+        return self.nodes_by_id[node_id]
+
+    def label(self, node_id: str, changes: dict[str, str | None], source: run_pb2.Source) -> defer.Deferred[NodeView]:
+        self.asked.append((f"label {node_id}", source))
+        return defer.execute(self._label, node_id, changes)
+
+    def _label(self, node_id: str, changes: dict[str, str | None]) -> NodeView:
+        node = self.node(node_id)
+        for name, value in changes.items():
+            if value is None:
+                node.labels.pop(name, None)
+            else:
+                node.labels[name] = value
+        return node
+
+    def drain(self, node_id: str, draining: bool, source: run_pb2.Source) -> defer.Deferred[NodeView]:
+        self.asked.append((f"drain {node_id} {draining}", source))
+        return defer.execute(self._drain, node_id, draining)
+
+    def _drain(self, node_id: str, draining: bool) -> NodeView:
+        node = self.node(node_id)
+        node.draining = draining
+        return node
+
+    def command(self, node_id: str, line: str, source: run_pb2.Source,
+                timeout_s: float = 30.0) -> defer.Deferred[node_pb2.NodeCommandResponse]:
+        self.asked.append((f"command {node_id} {line}", source))
+        if node_id not in self.nodes_by_id:
+            return defer.fail(NoSuchNode(f"There is no node {node_id!r}."))
+        unknown = node_pb2.NodeCommandResponse(code="invalid_request", message="There is no such command.")
+        return defer.succeed(self.answers.get(line, unknown))
+
+    def sessions(self) -> defer.Deferred[list[SessionRecord]]:
+        return defer.succeed(list(self.sessions_by_id.values()))
+
+    def close_session(self, session_id: str, source: run_pb2.Source) -> defer.Deferred[SessionRecord]:
+        self.asked.append((f"close_session {session_id}", source))
+        session = self.sessions_by_id.get(session_id)
+        if session is None:
+            return defer.fail(Conflict(f"There is no session {session_id!r}."))
+        session.closed_us = events.now_us()
+        return defer.succeed(session)
+
+    def events(self, after: int | None, limit: int) -> defer.Deferred[list[node_pb2.EdgeNodeEvent]]:
+        if after is None:
+            return defer.succeed(self.life[-limit:])
+        return defer.succeed([event for event in self.life if event.event_id > after][:limit])
+
+    def watch(self, callback: Callable[[node_pb2.EdgeNodeEvent], object]) -> Callable[[], None]:
+        self._watchers.append(callback)
+
+        def end() -> None:
+            if callback in self._watchers:
+                self._watchers.remove(callback)
+        return end
+
+    def health(self) -> dict[str, object]:
+        return dict(self.healthy)
+
+    # --- what a test tells
+
+    def happened(self, kind: str, *, node_id: str = "", run_id: str = "", detail: bytes = b"{}") -> node_pb2.EdgeNodeEvent:
+        """A lifecycle event, durable at once."""
+        event = node_pb2.EdgeNodeEvent(event_id=len(self.life) + 1, at_us=events.now_us(), kind=kind, node_id=node_id,
+                                       run_id=run_id, detail=detail)
+        self.life.append(event)
+        for callback in list(self._watchers):
+            callback(event)
+        return event
+
+    @property
+    def watchers(self) -> Iterable[Callable[[node_pb2.EdgeNodeEvent], object]]:
+        return tuple(self._watchers)
+
+
+def _target(adapter: str, target: str, aliases: list[str]) -> TargetView:
+    return TargetView(adapter=adapter, target=target, aliases=aliases, concurrency=4, running=0, ready=True, detail="")
+
+
+def _matches(record: RunRecord, query: RunQuery) -> bool:
+    wanted = (query.state, query.adapter, query.target, query.node_id, query.session_id, query.principal)
+    has = (record.state, record.adapter, record.target, record.node_id, record.session_id, record.principal)
+    return all(not want or want == value for want, value in zip(wanted, has, strict=True)) \
+        and record.created_us >= query.since_us
