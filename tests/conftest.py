@@ -1,0 +1,39 @@
+"""What all tests share: the PostgreSQL server, and no error may be left in a Deferred that nobody looked at."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from twisted.logger import globalLogPublisher
+
+pytest_plugins = ["tests.postgres"]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported so far lives as long as the session: later collections need not walk it (30 ms a test)."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_unhandled_errors(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves an unhandled error in a Deferred; those appear only when the Deferred is collected."""
+    if request.node.get_closest_marker("unhandled_errors_allowed"):
+        yield
+        return
+    left: list[str] = []
+
+    def observe(event: dict) -> None:
+        if "log_failure" in event and str(event.get("log_format", "")).startswith("Unhandled error in Deferred"):
+            left.append(event["log_failure"].getTraceback())
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        yield
+        gc.collect()
+    finally:
+        globalLogPublisher.removeObserver(observe)
+    if left:
+        pytest.fail("Unhandled error in Deferred:\n" + "\n".join(left), pytrace=False)
