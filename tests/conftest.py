@@ -26,7 +26,7 @@ def no_unhandled_errors(request: pytest.FixtureRequest) -> Iterator[None]:
     left: list[str] = []
 
     def observe(event: dict) -> None:
-        if "log_failure" in event and str(event.get("log_format", "")).startswith("Unhandled error in Deferred"):
+        if event.get("log_namespace") == "twisted.internet.defer" and "log_failure" in event and "debugInfo" in event:
             left.append(event["log_failure"].getTraceback())
 
     globalLogPublisher.addObserver(observe)
