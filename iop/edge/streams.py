@@ -1,0 +1,222 @@
+"""What goes on after a command has answered: a run's events, the edge's life. Readers that pull at their own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from iop.errors import IOPError
+from iop.events import ENDING_KINDS, batch_dicts, rfc3339
+from iop.interfaces import IEdgeService, IRunCursor, IStream
+from iop.proto import node_pb2, run_pb2
+from iop.runs import EventId
+
+log = Logger()
+Item = dict[str, Any]
+TAKE_BYTES = 65536   # one read of a run's log
+TAKE_EVENTS = 500    # one read of the lifecycle events
+
+
+class ToldError(IOPError):
+    """A run or a node told this: its own code and sentence."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # theirs
+
+
+@implementer(IStream)
+class _Stream:
+    """What all streams share: one read under way at most, none while paused, one ending."""
+
+    def __init__(self) -> None:
+        self._write: Callable[[list[Item]], object] = lambda items: None
+        self._done: Callable[[IOPError | None], object] = lambda error: None
+        self._running = self._woken = self._paused = self._ended = False
+
+    def start(self, write: Callable[[list[Item]], object], done: Callable[[IOPError | None], object]) -> None:
+        self._write, self._done = write, done
+        self._wake()
+
+    def stop(self) -> None:
+        self._end(None)
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._wake()
+
+    def text(self, item: Item) -> tuple[str, str]:
+        raise NotImplementedError
+
+    async def _read(self) -> bool:
+        """Read once and write what there was; whether there may be more at once."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Let go of what feeds the stream."""
+
+    def _wake(self) -> None:
+        self._woken = True
+        if not (self._running or self._paused or self._ended):
+            self._running = True
+            Deferred.fromCoroutine(self._pump()).addErrback(self._failed)
+
+    async def _pump(self) -> None:
+        try:
+            while not (self._paused or self._ended):
+                self._woken = False
+                if not (await self._read() or self._woken):
+                    return
+        finally:
+            self._running = False
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        if not isinstance(error, IOPError):
+            log.failure("a stream of a command failed", failure=failure)
+            error = IOPError()
+        self._end(error)
+
+    def _end(self, error: IOPError | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._release()
+            self._done(error)
+
+
+class RunStream(_Stream):
+    """The events of one run behind `after`, until it has ended.
+
+    With `owner`, the stream is the run's own: stopping it cancels the run, and it ends with an error when the run does not
+    complete. Without, it only looks on.
+    """
+
+    def __init__(self, edge: IEdgeService, run_id: str, after: EventId, owner: run_pb2.Source | None = None) -> None:
+        super().__init__()
+        self._edge, self._run_id, self._after, self._owner = edge, run_id, after, owner
+        self._cursor: IRunCursor | None = None
+        self._mid_line = False
+
+    def stop(self) -> None:
+        if self._owner is not None and not self._ended:
+            self._edge.cancel(self._run_id, self._owner, "the console's user stopped it").addErrback(
+                lambda failure: log.failure("run {run_id} could not be cancelled", failure=failure, run_id=self._run_id))
+        super().stop()
+
+    async def _read(self) -> bool:
+        if self._cursor is None:
+            cursor = await self._edge.cursor(self._run_id, self._after)
+            if self._ended:
+                cursor.close()
+                return False
+            self._cursor = cursor
+            cursor.notify(self._wake)
+        after = self._cursor.after
+        entries = await maybeDeferred(self._cursor.take, TAKE_BYTES)
+        if self._ended:
+            return False
+        items = [item for entry in entries for item in batch_dicts(entry.batch)
+                 if (item["attempt"], item["seq"]) > (after.attempt, after.seq)]
+        if items:
+            self._write(items)
+        if self._cursor is not None and self._cursor.ended:
+            await self._told_all()
+            return False
+        return bool(entries)
+
+    async def _told_all(self) -> None:
+        error = None
+        if self._owner is not None:
+            record = await self._edge.run(self._run_id)
+            outcome = run_pb2.Outcome.FromString(record.outcome)
+            if record.state != "completed":
+                error = ToldError(outcome.code or record.state, outcome.message or f"The run ended as {record.state}.")
+        self._end(error)
+
+    def _release(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def text(self, item: Item) -> tuple[str, str]:
+        if item["type"] == "output":
+            if item["text"]:
+                self._mid_line = not item["text"].endswith("\n")
+            return ("err" if item["channel"] == "stderr" else "out"), item["text"]
+        notice = _notice(item)
+        if not notice:
+            return "err", ""
+        start, self._mid_line = "\n" if self._mid_line else "", False
+        return "err", f"{start}[{notice}]\n"
+
+
+class LifeStream(_Stream):
+    """Lifecycle events behind an event id (None: the latest `limit`), and with `follow` those that come."""
+
+    def __init__(self, edge: IEdgeService, after: int | None, limit: int, follow: bool) -> None:
+        super().__init__()
+        self._edge, self._after, self._limit, self._follow = edge, after, limit, follow
+        self._unwatch: Callable[[], object] = lambda: None
+
+    def start(self, write: Callable[[list[Item]], object], done: Callable[[IOPError | None], object]) -> None:
+        if self._follow:
+            # What comes is read from the history again, so that a reader who lags neither misses nor holds anything.
+            self._unwatch = self._edge.watch(lambda event: self._wake())
+        super().start(write, done)
+
+    async def _read(self) -> bool:
+        limit = self._limit if self._after is None else TAKE_EVENTS
+        found = await self._edge.events(self._after, limit)
+        if self._ended:
+            return False
+        if found:
+            self._after = found[-1].event_id
+            self._write([life_dict(event) for event in found])
+        elif self._after is None:
+            self._after = 0
+        more = len(found) == limit
+        if not self._follow and not more:
+            self._end(None)
+        return more
+
+    def _release(self) -> None:
+        self._unwatch()
+
+    def text(self, item: Item) -> tuple[str, str]:
+        about = " ".join(f"{name}={item[name]}" for name in ("node_id", "run_id") if item[name])
+        by = (item["source"] or {}).get("principal") or ""
+        detail = " ".join(f"{key}={value}" for key, value in (item["detail"] or {}).items())
+        line = " ".join(part for part in (about, by and f"by {by}", detail) if part)
+        return "out", f"{item['event_id']:>6} {str(item['at'])[:19]} {item['kind']:<16} {line}".replace("\n", " ") + "\n"
+
+
+def life_dict(event: node_pb2.EdgeNodeEvent) -> Item:
+    """A lifecycle event as JSON shows it."""
+    source = event.source
+    return {
+        "event_id": event.event_id, "at": rfc3339(event.at_us), "kind": event.kind, "node_id": event.node_id or None,
+        "run_id": event.run_id or None, "detail": msgspec.json.decode(event.detail) if event.detail else {},
+        "source": {"face": source.face, "principal": source.principal, "request_id": source.request_id},
+    }
+
+
+def _notice(item: Item) -> str:
+    kind = item["type"]
+    if kind == "started":
+        return f"started {item['adapter']}/{item['target']}"
+    if kind in ENDING_KINDS:
+        facts = [item["message"] or ("" if item["code"] in ("ok", kind) else item["code"])]
+        facts += [f"{name.replace('_', ' ')} {item[name]}" for name in ("exit_code", "signal") if item[name]]
+        return ": ".join(filter(None, [kind, ", ".join(filter(None, facts))]))
+    if kind in ("tool_started", "tool_finished", "permission_request", "status", "artifact", "truncated"):
+        return " ".join([kind, *(str(item[key]) for key in ("name", "tool", "word", "detail") if item.get(key))])
+    return ""
