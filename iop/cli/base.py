@@ -1,0 +1,69 @@
+"""What every command shares: its options, its examples in the help, and errors told as one sentence and an exit code."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from iop.cli.errors import CANCELLED, exit_code
+from iop.cli.find import find_edge
+from iop.errors import IOPError
+from iop.rendering import safe_tty
+
+
+class Group(click.Group):
+    """A group whose commands end with a sentence on standard error instead of a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except IOPError as error:
+            tell(error)
+            ctx.exit(exit_code(error.code))
+        except KeyboardInterrupt:
+            ctx.exit(CANCELLED)
+        except BrokenPipeError:
+            # The reader of our output is gone (`iop tail … | head`): that is its end, not a fault of ours.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
+def tell(error: IOPError) -> None:
+    """An error on standard error: for people, or as the API's error object where --json was given."""
+    if "--json" in sys.argv:
+        click.echo(json.dumps({"error": error.as_dict()}), err=True)
+        return
+    click.echo(f"iop: {safe_tty(error.message)}", err=True)
+    if error.hint:
+        click.echo(f"     {safe_tty(error.hint)}", err=True)
+
+
+def examples(*lines: str) -> str:
+    """An epilog that shows how the command is typed."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line.")(command)
+
+
+def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--state", metavar="DIR", help="The state folder of the edge; default: IOP_URL and IOP_API_KEY, then "
+                        "~/.local/state/iop.")(command)
+
+
+def with_edge(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --state, and passes the running edge's Client as the first argument."""
+
+    @functools.wraps(command)
+    def call(*args: Any, state: str | None, **options: Any) -> Any:
+        context = click.get_current_context()
+        return command(find_edge(state if state is not None else context.obj), *args, **options)
+
+    return state_option(call)

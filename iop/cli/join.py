@@ -1,0 +1,114 @@
+"""`iop tls` and `iop node-config`: what it takes to bring a node in from another machine."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from pathlib import Path
+
+import click
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from iop import config
+from iop.cli.base import Group, examples, json_option, state_option
+from iop.cli.find import default_state
+from iop.cli.keys import keys_file, reread
+from iop.cli.layout import make_private
+from iop.cli.output import print_json
+from iop.errors import ConfigError
+from iop.keys import load_keys, make_key, save_keys
+
+
+@click.group("tls", cls=Group, epilog=examples("iop tls init --name edge.example --name 192.0.2.7"))
+def tls_group() -> None:
+    """Certificates for links from other machines."""
+
+
+@tls_group.command("init", epilog=examples("iop tls init --dir /etc/iop/tls --name edge.example"))
+@click.option("--dir", "folder", metavar="DIR", help="Where to write; default: tls/ in the state folder.")
+@click.option("--name", "names", multiple=True, help="A host name or address that nodes dial; repeatable; default: this "
+              "host's name, localhost and 127.0.0.1.")
+@json_option
+@state_option
+@click.pass_context
+def init_command(context: click.Context, folder: str | None, names: tuple[str, ...], as_json: bool,
+                 state: str | None) -> None:
+    """Make a CA of your own and a certificate for the edge, and print the pin of its key.
+
+    A CA that exists is used again, so that nodes that trust it stay.
+    """
+    from iop.link import certs
+
+    place = Path(folder) if folder else Path(state or context.obj or default_state()) / "tls"
+    make_private(place)
+    if not (place / "ca.pem").exists():
+        certs.make_ca(str(place))
+    certs.make_server_cert(str(place), list(names) or [socket.gethostname(), "localhost", "127.0.0.1"])
+    told = {"ca": str(place / "ca.pem"), "cert": str(place / "edge.pem"), "key": str(place / "edge.key"),
+            "pin": pin_of(place / "edge.pem")}
+    if as_json:
+        print_json(told)
+        return
+    for name, value in told.items():
+        click.echo(f"{name + ':':6}{value}")
+    click.echo("\nIn edge.yaml:\n  listen:\n    link:\n      host: 0.0.0.0\n      tls:\n"
+               f"        cert: {told['cert']}\n        key: {told['key']}")
+    click.echo("In node.yaml, under `edge`: `ca:` with a copy of ca.pem, or `pin:` with the pin.")
+
+
+@click.command("node-config", epilog=examples("iop node-config laptop --host 192.0.2.7 | ssh laptop sh"))
+@click.argument("node_id", metavar="NODE")
+@click.option("--host", help="The name or address that the node dials; default: as the edge listens.")
+@click.option("--config", "edge_file", metavar="EDGE.YAML", help="The edge's configuration; default: in the state folder.")
+@state_option
+@click.pass_context
+def join_command(context: click.Context, node_id: str, host: str | None, edge_file: str | None, state: str | None) -> None:
+    """Print a shell script that makes node.yaml and its token in ~/iop-node of another machine.
+
+    The token in it is new, is bound to NODE, and is shown once: pass the script on as you would a password.
+    """
+    file = Path(edge_file) if edge_file else keys_file(state or context.obj).parent / "edge.yaml"
+    edge = config.load_edge(str(file))
+    link = edge.listen.link
+    host = host or link.host
+    if link.tls is None and not (host == "localhost" or host.startswith("127.") or host == "::1"):
+        raise ConfigError(f"{file} listens for links without TLS, so a node of another machine cannot join.",
+                          hint="Run `iop tls init` and put its certificate under listen.link.tls.")
+    trust = f"pin: {pin_of(Path(edge.path(link.tls.cert)))}" if link.tls else "plain: true"
+    keys = Path(edge.path(edge.keys))
+    key, text = make_key("node", node_id)
+    save_keys(str(keys), [*load_keys(str(keys)), key])
+    reread(keys)
+    click.echo(_SCRIPT.format(node_id=node_id, host=host, port=link.port, trust=trust, token=text))
+    click.echo(f"Add {node_id} with its adapters under `nodes` of {file}, then send the edge SIGHUP.", err=True)
+
+
+_SCRIPT = """\
+set -e
+umask 077
+mkdir -p ~/iop-node
+cd ~/iop-node
+cat > token <<'END'
+{token}
+END
+cat > node.yaml <<'END'
+node:
+  id: {node_id}
+edge:
+  host: {host}
+  port: {port}
+  {trust}
+END
+echo "Start the node with: twistd --nodaemon --pidfile= iop-node -c ~/iop-node/node.yaml"
+"""
+
+
+def pin_of(certificate: Path) -> str:
+    """``sha256:…`` of a certificate's public key (SubjectPublicKeyInfo in DER, as RFC 7469 pins it)."""
+    try:
+        parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{certificate} is not a certificate that can be read: {error}.") from None
+    spki = parsed.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return "sha256:" + hashlib.sha256(spki).hexdigest()

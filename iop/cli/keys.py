@@ -1,0 +1,115 @@
+"""`iop keys`: API keys and node tokens, in the keys.yaml of an edge on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+
+from iop.cli.base import Group, examples, json_option, state_option
+from iop.cli.find import default_state
+from iop.cli.output import print_json, print_table
+from iop.errors import ConfigError, InvalidRequest, NotFound
+from iop.events import rfc3339
+from iop.keys import SCOPES, Key, load_keys, make_key, save_keys
+
+
+class NoSuchKey(NotFound):
+    """There is no key with this id."""
+
+    default_hint = "List the keys with `iop keys list`."
+
+
+@click.group("keys", cls=Group, epilog=examples("iop keys new api ci --scope runs:read --scope runs:write",
+                                                "iop keys new node laptop", "iop keys list", "iop keys revoke KEYID"))
+def keys_group() -> None:
+    """Make, list and revoke API keys and node tokens. Works on the edge's own files: run it where the edge runs."""
+
+
+@keys_group.command("new", epilog=examples("iop keys new api ci --scope runs:read", "iop keys new node laptop --days 90"))
+@click.argument("kind", type=click.Choice(("api", "node")))
+@click.argument("owner")
+@click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), help="Of an API key; repeatable; default: all "
+              "but admin.")
+@click.option("--days", type=click.IntRange(1, 3650), help="Valid this long; default: until revoked.")
+@json_option
+@state_option
+@click.pass_context
+def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str, ...], days: int | None, as_json: bool,
+                state: str | None) -> None:
+    """Make a key for OWNER (a client's name, or a node's id) and print it, once."""
+    if kind == "node" and scopes:
+        raise InvalidRequest("A node's token has no scopes.")
+    file = keys_file(state or context.obj)
+    granted = list(scopes) or ([scope for scope in SCOPES if scope != "admin"] if kind == "api" else [])
+    key, text = make_key(kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0)
+    save_keys(str(file), [*load_keys(str(file)), key])
+    told = reread(file)
+    if as_json:
+        print_json({"keyid": key.keyid, "key": text, "owner": owner, "scopes": granted, "in_force": told})
+        return
+    click.echo(text)
+    click.echo("This is shown once; the edge keeps only its hash." + ("" if told else " It counts once the edge runs."),
+               err=True)
+
+
+@keys_group.command("list", epilog=examples("iop keys list --json"))
+@json_option
+@state_option
+@click.pass_context
+def list_command(context: click.Context, as_json: bool, state: str | None) -> None:
+    """List the keys; their secrets are not known any more."""
+    keys = load_keys(str(keys_file(state or context.obj)))
+    if as_json:
+        print_json([_row(key) for key in keys])
+        return
+    print_table(map(_row, keys), ("keyid", "kind", "owner", "scopes", ("CREATED", "created_at"),
+                                  ("VALID UNTIL", "not_after")))
+
+
+@keys_group.command("revoke", epilog=examples("iop keys revoke abcdefghijklmnop"))
+@click.argument("keyid")
+@json_option
+@state_option
+@click.pass_context
+def revoke_command(context: click.Context, keyid: str, as_json: bool, state: str | None) -> None:
+    """Take a key away; a node's link with it is closed."""
+    file = keys_file(state or context.obj)
+    keys = load_keys(str(file))
+    rest = [key for key in keys if key.keyid != keyid]
+    if len(rest) == len(keys):
+        raise NoSuchKey()
+    save_keys(str(file), rest)
+    told = reread(file)
+    print_json({"keyid": keyid, "in_force": told}) if as_json else click.echo(f"{keyid} is revoked.")
+
+
+def keys_file(state: str | None) -> Path:
+    """The keys.yaml of the edge in a state folder: of `iop up`, or of an edge by itself."""
+    folder = Path(state) if state else default_state()
+    for place in (folder / "edge", folder):
+        if (place / "keys.yaml").exists() or (place / "edge.yaml").exists():
+            return place / "keys.yaml"
+    raise ConfigError(f"{folder} is not the state folder of an edge.", hint="Name it with --state DIR; `iop up` makes one.")
+
+
+def reread(file: Path) -> bool:
+    """Have a running edge read its keys again (SIGHUP); False when none runs beside the file."""
+    try:
+        pid = int(json.loads((file.parent / "edge.ready.json").read_text())["pid"])
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    if b"iop-edge" not in command:
+        return False
+    os.kill(pid, signal.SIGHUP)
+    return True
+
+
+def _row(key: Key) -> dict[str, object]:
+    return {"keyid": key.keyid, "kind": key.kind, "owner": key.owner, "scopes": key.scopes,
+            "created_at": rfc3339(key.created * 1_000_000), "not_after": rfc3339(key.not_after * 1_000_000)}

@@ -1,0 +1,121 @@
+"""The commands that only look: nodes, runs, show, sessions, events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from iop.cli.base import examples, json_option, with_edge
+from iop.cli.client import Client
+from iop.cli.output import ago, print_json, print_table
+from iop.cli.run import _path
+from iop.rendering import fields, safe_line
+
+
+@click.command("nodes", epilog=examples("iop nodes", "iop nodes --json"))
+@json_option
+@with_edge
+def nodes_command(edge: Client, *, as_json: bool) -> None:
+    """List the nodes and what they offer."""
+    nodes = _items(edge.get("/api/v1/nodes"), "nodes")
+    if as_json:
+        print_json(nodes)
+        return
+    print_table(nodes, (("NODE", "node_id"), ("STATE", _node_state), ("SINCE", lambda node: ago(node["since"])), "running",
+                        ("POLICY", "policy_mode"), ("TARGETS", lambda node: [_target(one) for one in node["targets"]]),
+                        "labels"))
+    for node in nodes:
+        for fault in node["config_faults"]:
+            click.echo(safe_line(f"{node['node_id']} refused: {fault}"), err=True)
+
+
+@click.command("runs", epilog=examples("iop runs", "iop runs --state-is running --json", "iop runs -a cli --limit 5"))
+@click.option("--state-is", metavar="STATE", default="", help="queued, placed, running, disconnected, completed, failed, …")
+@click.option("-a", "--adapter", default="", help="Only this adapter's.")
+@click.option("-t", "--target", default="", help="Only this target's.")
+@click.option("--node", default="", help="Only this node's.")
+@click.option("--since", default="", metavar="TIME", help="Only those created since, RFC 3339.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--cursor", default="", help="Go on where an earlier list ended.")
+@json_option
+@with_edge
+def runs_command(edge: Client, *, state_is: str, adapter: str, target: str, node: str, since: str, limit: int, cursor: str,
+                 as_json: bool) -> None:
+    """List runs, newest first."""
+    answer = edge.get("/api/v1/runs", state=state_is, adapter=adapter, target=target, node=node, since=since, limit=limit,
+                      cursor=cursor)
+    runs = _items(answer, "runs")
+    if as_json:
+        for run in runs:
+            print_json(run)
+        return
+    print_table(runs, (("RUN", "run_id"), "state", "adapter", "target", ("NODE", "node_id"),
+                       ("CREATED", lambda run: ago(run["created_at"])), ("CODE", "outcome.code")))
+    if isinstance(answer, dict) and answer.get("next"):
+        click.echo(f"More with --cursor {answer['next']}", err=True)
+
+
+@click.command("show", epilog=examples("iop show RUN", "iop show RUN --json"))
+@click.argument("run_id", metavar="RUN")
+@json_option
+@with_edge
+def show_command(edge: Client, *, run_id: str, as_json: bool) -> None:
+    """Show what is known of one run."""
+    run = edge.get(f"/api/v1/runs/{_path(run_id)}")
+    if as_json:
+        print_json(run)
+        return
+    click.echo(fields(run), nl=False)
+
+
+@click.command("sessions", epilog=examples("iop sessions"))
+@json_option
+@with_edge
+def sessions_command(edge: Client, *, as_json: bool) -> None:
+    """List the sessions that later runs can continue."""
+    sessions = _items(edge.get("/api/v1/sessions"), "sessions")
+    if as_json:
+        print_json(sessions)
+        return
+    print_table(sessions, (("SESSION", "session_id"), ("NODE", "node_id"), "adapter", "target", "runs",
+                           ("USED", lambda one: ago(one.get("used_at"))),
+                           ("STATE", lambda one: "closed" if one.get("closed_at") else "open")))
+
+
+@click.command("events", epilog=examples("iop events", "iop events --follow", "iop events --after 17 --json"))
+@click.option("--after", metavar="ID", default="", help="Only those behind this event's id.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as they happen, until Ctrl-C.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@json_option
+@with_edge
+def events_command(edge: Client, *, after: str, follow: bool, limit: int, as_json: bool) -> None:
+    """Show the life of the edge's links, nodes and configuration."""
+    answer = edge.get("/api/v1/events", after=after, limit=limit)
+    for event in _items(answer, "events"):
+        _show_event(event, as_json)
+        after = str(event["id"])
+    if follow:
+        for sent in edge.events("/api/v1/events", after or "0"):
+            _show_event(sent.data, as_json)
+
+
+def _show_event(event: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(event)
+        return
+    told = {name: value for name, value in event.items() if name not in ("id", "at", "type", "node_id") and value}
+    click.echo(safe_line(f"{event['id']:>6}  {event['at']}  {event['type']:18} {event.get('node_id') or '-':12} "
+                        + ", ".join(f"{name}={value}" for name, value in told.items())))
+
+
+def _items(answer: Any, name: str) -> list[dict[str, Any]]:
+    return answer[name] if isinstance(answer, dict) else answer
+
+
+def _node_state(node: dict[str, Any]) -> str:
+    return node["state"] + (", draining" if node["draining"] else "")
+
+
+def _target(target: dict[str, Any]) -> str:
+    return f"{target['adapter']}/{target['target']}" + ("" if target["ready"] else " (not ready)")
