@@ -1,0 +1,94 @@
+"""What all executions share: one ending, nothing emitted while paused, and how an ending is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from iop.errors import Cancelled, IOPError
+from iop.events import outcome_of
+from iop.interfaces import IExecution
+from iop.proto.run_pb2 import Outcome, RuntimeEvent
+
+
+@implementer(IExecution)
+class Execution:
+    """The base of every adapter's execution.
+
+    Subclasses call `_emit` and, once, `_end` or `_end_with`; they implement `_stop`, `_pause` and `_resume`.
+    What arrives although the source was paused (TLS may hold decrypted bytes) waits here, and so does the ending behind it.
+    """
+
+    def __init__(self, sink: Any) -> None:
+        self.finished: Deferred[tuple[str, Outcome]] = Deferred()
+        self._sink = sink
+        self._stopped: IOPError | None = None      # why somebody asked for the end
+        self._paused = False
+        self._held: list[RuntimeEvent] = []
+        self._ending: tuple[str, Outcome] | None = None
+        self._told = False
+
+    def stop(self, error: IOPError) -> None:
+        if self._stopped is not None or self._told:
+            return
+        self._stopped = error
+        if self._ending is None:
+            self._stop(error)
+        else:                                      # it waits behind a pause: for the run it has not ended yet
+            self._ending = None
+            self._end_with(error)
+
+    def pauseProducing(self) -> None:
+        self._paused = True
+        self._pause()
+
+    def resumeProducing(self) -> None:
+        if not self._paused:
+            return
+        self._paused = False
+        if self._held:
+            held, self._held = self._held, []
+            self._sink.emit(held)
+            if self._paused:
+                return
+        if self._ending is None:
+            self._resume()
+        else:
+            self._tell()
+
+    def _emit(self, events: list[RuntimeEvent]) -> None:
+        if self._paused:
+            self._held += events
+        elif events:
+            self._sink.emit(events)
+
+    def _end(self, kind: str, outcome: Outcome) -> None:
+        """The first ending counts; it waits for what a pause holds back, unless it is a stop, which drops that."""
+        if self._ending is not None:
+            return
+        self._ending = (kind, outcome)
+        if self._stopped is not None:
+            self._held = []
+        if not self._held:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._told and self._ending is not None:
+            self._told = True
+            self.finished.callback(self._ending)
+
+    def _end_with(self, error: IOPError) -> None:
+        """End because of `error`, or of what stop() was given before."""
+        error = self._stopped or error
+        self._end("cancelled" if isinstance(error, Cancelled) else "failed", outcome_of(error))
+
+    def _stop(self, error: IOPError) -> None:
+        raise NotImplementedError
+
+    def _pause(self) -> None:
+        raise NotImplementedError
+
+    def _resume(self) -> None:
+        raise NotImplementedError

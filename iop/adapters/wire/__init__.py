@@ -1,0 +1,1 @@
+"""HTTP to model backends: Twisted's Agent under our caps and deadlines, and the pure readers of what comes back."""

@@ -1,0 +1,176 @@
+"""One run on a model backend: a request, its reply through a reader, and how that ends."""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+from twisted.web.http_headers import Headers
+
+from iop import events
+from iop.adapters.executions import Execution
+from iop.adapters.wire.chat import error_text
+from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.errors import IOPError, UpstreamError
+from iop.proto.run_pb2 import Outcome, RuntimeEvent, Usage
+from iop.runs import ExecutionSpec
+
+ERROR_BODY_BYTES = 64 * 1024
+LINGER_S = 1.0                     # between the backend's last word and the end of the body
+RETRYABLE = frozenset((408, 425, 429, 500, 502, 503, 504))
+
+
+class Reader(Protocol):
+    """Makes events of a reply's bytes; raises UpstreamError for what it cannot read or what is not whole."""
+
+    media_type: bytes
+    done: bool
+    finish_reason: str
+    usage: Usage | None
+
+    def feed(self, data: bytes) -> list[RuntimeEvent]: ...
+    def finish(self) -> list[RuntimeEvent]: ...
+
+
+class ModelRun(Execution):
+    """See the module. `ask(receiver)` sends the request; `reader` reads a reply of 200."""
+
+    def __init__(self, spec: ExecutionSpec, sink: Any, reader: Reader, backend: str) -> None:
+        super().__init__(sink)
+        self._spec = spec
+        self._reader = reader
+        self._backend = backend
+        self._exchange: Exchange | None = None
+        self._status = 0
+        self._pieces: list[bytes] = []
+        self._error_bytes = 0
+        self._has_output = False
+
+    def begin(self, ask: Callable[[Receiver], Exchange]) -> None:
+        self._exchange = ask(self)
+
+    def _stop(self, error: IOPError) -> None:
+        if self._exchange is not None:
+            self._exchange.abort(error)
+
+    def _pause(self) -> None:
+        if self._exchange is not None:
+            self._exchange.pause()
+
+    def _resume(self) -> None:
+        if self._exchange is not None:
+            self._exchange.resume()
+
+    def _abort(self, error: IOPError) -> None:
+        """The connection is of no more use; a stop that came before keeps the word."""
+        if self._exchange is not None:
+            self._exchange.abort(error)
+
+    # the exchange's receiver
+
+    def reply_started(self, status: int, headers: Headers) -> None:
+        self._status = status
+        if status != 200:
+            return
+        media_type = _first(headers, b"content-type")
+        fault = _encoding_fault(headers) or self._media_fault(media_type)
+        if fault:
+            self._abort(UpstreamError(fault, status=status))
+            return
+        response = {"status": status, "content_type": media_type.decode("latin-1")[:200]}
+        self._emit([events.started(self._spec.adapter, self._spec.target, self._backend,
+                                   response=msgspec.json.encode(response))])
+
+    def _media_fault(self, media_type: bytes) -> str:
+        if media_type.partition(b";")[0].strip().lower() == self._reader.media_type:
+            return ""
+        return (f"The backend answered with the content type {media_type[:100].decode('latin-1')!r} where "
+                f"{self._reader.media_type.decode()!r} was asked for.")
+
+    def bytes_received(self, data: bytes) -> None:
+        self._pieces.append(data)
+        if self._status != 200:
+            self._error_bytes += len(data)
+            if self._error_bytes >= ERROR_BODY_BYTES:
+                self._abort(self._refusal())
+
+    def read_finished(self) -> None:
+        if self._status == 200 and self._pieces:
+            try:
+                self._flush()
+            except UpstreamError as error:
+                self._abort(error)
+                return
+            if self._reader.done and self._exchange is not None:
+                self._exchange.linger(LINGER_S)
+
+    def reply_ended(self, error: IOPError | None) -> None:
+        if self._stopped is not None:
+            self._end_with(self._stopped)
+            return
+        error = self._conclude(error) if self._status == 200 else self._refusal(error)
+        if error is None:
+            self._complete()
+            return
+        if self._has_output and isinstance(error, UpstreamError):
+            error.retryable = False         # type: ignore[misc]  # output has been seen
+        self._end_with(error)
+
+    # readings
+
+    def _flush(self) -> None:
+        data = b"".join(self._pieces)
+        self._pieces = []
+        self._tell_of(self._reader.feed(data))
+
+    def _tell_of(self, found: list[RuntimeEvent]) -> None:
+        if found:
+            self._has_output = True
+            self._emit(found)
+
+    def _conclude(self, error: IOPError | None) -> IOPError | None:
+        """The error that a reply of 200 amounts to, now that it has ended with `error`; None when it is whole."""
+        try:
+            if self._pieces:
+                self._flush()
+            if error is None and not self._reader.done:
+                self._tell_of(self._reader.finish())
+        except UpstreamError as fault:
+            return error or fault
+        if self._reader.done:               # the backend's own last word has come: how the connection ended is no matter
+            return None
+        return error or UpstreamError("The backend's stream ended without its end marker; it may be cut.", status=200)
+
+    def _refusal(self, error: IOPError | None = None) -> IOPError:
+        """What a reply without 200 amounts to: the backend's own words as far as they came, or why there was none."""
+        if self._status == 0:
+            return error or UpstreamError("The backend gave no answer.", retryable=True)
+        body = b"".join(self._pieces)[:ERROR_BODY_BYTES]
+        try:
+            phrase = http.HTTPStatus(self._status).phrase
+        except ValueError:
+            phrase = "an unknown status"
+        if 300 <= self._status < 400:
+            sentence = f"The backend answered {self._status} ({phrase}), a redirect; redirects are not followed."
+        else:
+            sentence = f"The backend answered {self._status} ({phrase}). {error_text(body)}".strip()
+        return UpstreamError(sentence, status=self._status, body=body, retryable=self._status in RETRYABLE)
+
+    def _complete(self) -> None:
+        outcome = Outcome(code="ok", upstream_status=200, finish_reason=self._reader.finish_reason)
+        if self._reader.usage is not None:
+            outcome.usage.CopyFrom(self._reader.usage)
+        self._end("completed", outcome)
+
+
+def _first(headers: Headers, name: bytes) -> bytes:
+    return (headers.getRawHeaders(name) or [b""])[0]
+
+
+def _encoding_fault(headers: Headers) -> str:
+    encoding = _first(headers, b"content-encoding").strip().lower()
+    if encoding in (b"", b"identity"):
+        return ""
+    return f"The backend sent a compressed reply ({encoding[:40].decode('latin-1')}), though identity was asked for."
