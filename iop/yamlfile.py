@@ -114,3 +114,17 @@ def _value(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> An
         lines[(*path, key)] = line
         mapping[key] = _value(value_node, (*path, key), lines, file)
     return mapping
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes exactly the text that `_Loader` would take for something else, and repeats instead of using aliases."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def dump(value: Any) -> str:
+    """YAML that `load` reads back as `value`."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
