@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from iop import yamlfile
 from iop.cli.targets import Target, adapters, mock, policy
 from iop.errors import ConfigError
 from iop.files import check_private, write_private
@@ -198,7 +198,7 @@ def _free_port(taken: set[int]) -> int:
 
 def _write_yaml(file: Path, value: dict[str, Any]) -> None:
     head = "# Made by `iop up`, and written again when it is asked for something else than last time.\n"
-    write_private(str(file), (head + yaml.safe_dump(value, sort_keys=False)).encode())
+    write_private(str(file), (head + yamlfile.dump(value)).encode())
 
 
 def write_ready(files: list[Path], value: dict[str, Any]) -> None:

@@ -1,0 +1,100 @@
+"""The commands as they are typed: help, errors and exit codes, and the keys."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from iop.cli.find import find_edge
+from iop.cli.main import main
+from iop.keys import KeyRing, load_keys
+
+
+@pytest.fixture
+def iop(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("IOP_URL", raising=False)
+    return lambda *words: CliRunner().invoke(main, words, catch_exceptions=False)
+
+
+@pytest.fixture
+def edge_folder(tmp_path):
+    folder = tmp_path / "edge"
+    folder.mkdir(mode=0o700)
+    (folder / "edge.yaml").write_text("edge: {id: edge, state: .}\n")
+    return str(folder)
+
+
+def every_command(group=main, path=()):
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if hasattr(command, "commands"):
+            yield from every_command(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command()), ids=" ".join)
+def test_every_command_has_help_with_examples(iop, path):
+    result = iop(*path, "--help")
+    assert result.exit_code == 0 and "Examples:" in result.output
+
+
+def test_without_an_edge_it_says_how_to_start_one(iop):
+    result = iop("nodes")
+    assert result.exit_code == 1 and "Start one with `iop up`" in result.output
+
+
+def test_an_unknown_option_is_usage(iop):
+    assert iop("nodes", "--colour").exit_code == 2
+
+
+def test_an_event_id_that_is_none_is_usage(iop, monkeypatch):
+    monkeypatch.setenv("IOP_URL", "http://127.0.0.1:9")
+    assert iop("tail", "abc", "--after", "x").exit_code == 2
+
+
+def test_a_run_id_cannot_leave_its_path(iop, monkeypatch):
+    monkeypatch.setenv("IOP_URL", "http://127.0.0.1:9")
+    result = iop("show", "../nodes")
+    assert result.exit_code == 2 and "not the id of a run" in result.output
+
+
+def test_a_bad_address_is_usage(iop, monkeypatch):
+    monkeypatch.setenv("IOP_URL", "127.0.0.1:7411")
+    assert iop("nodes").exit_code == 2
+
+
+def test_a_new_key_works_and_is_stored_as_a_hash(iop, edge_folder):
+    made = json.loads(iop("keys", "new", "api", "ci", "--scope", "runs:read", "--state", edge_folder, "--json").output)
+    keys = load_keys(f"{edge_folder}/keys.yaml")
+    assert KeyRing(keys).verify("api", made["key"]).scopes == ["runs:read"]
+    assert made["key"].split("_", 2)[2] not in open(f"{edge_folder}/keys.yaml").read()
+
+
+def test_a_revoked_key_is_gone(iop, edge_folder):
+    made = json.loads(iop("keys", "new", "node", "laptop", "--state", edge_folder, "--json").output)
+    assert iop("keys", "revoke", made["keyid"], "--state", edge_folder).exit_code == 0
+    assert load_keys(f"{edge_folder}/keys.yaml") == []
+    assert iop("keys", "revoke", made["keyid"], "--state", edge_folder).exit_code == 3
+
+
+def test_keys_are_listed_without_secrets(iop, edge_folder):
+    made = json.loads(iop("keys", "new", "api", "ci", "--state", edge_folder, "--json").output)
+    listed = iop("keys", "list", "--state", edge_folder).output
+    assert made["keyid"] in listed and made["key"] not in listed
+
+
+def test_the_edge_is_found_by_what_iop_up_left(tmp_path):
+    (tmp_path / "ready.json").write_text('{"http": "http://127.0.0.1:7", "api_key": "k"}')
+    assert find_edge(str(tmp_path)).url == "http://127.0.0.1:7"
+
+
+def test_the_edge_is_found_by_what_it_left_itself(tmp_path):
+    (tmp_path / "edge.ready.json").write_text('{"http": "127.0.0.1:7", "pid": 1}')
+    (tmp_path / "operator.key").write_text("k")
+    (tmp_path / "operator.key").chmod(0o600)
+    assert find_edge(str(tmp_path)).url == "http://127.0.0.1:7"
+
+
+def test_the_environment_names_the_edge_before_the_default_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("IOP_URL", "http://127.0.0.1:8/")
+    assert find_edge(None).url == "http://127.0.0.1:8"
