@@ -259,3 +259,10 @@ class LinkRefused(IOPError):
         super().__init__(message)
         self.code = code  # type: ignore[misc]  # the peer's own word
         self.retry_after_s = retry_after_s
+
+
+class LinkUntrusted(IOPError):
+    """The peer at the other end of the link could not be verified; nothing was sent to it."""
+
+    code = "link_untrusted"
+    default_hint = "Look at `edge.ca`, `edge.pin` and `edge.name` in node.yaml, and at the edge's certificate."
