@@ -1,0 +1,119 @@
+"""Two times of IOP over real parts: how soon a cancelled client's backend is free, and what a one-second job takes.
+
+The witness of the cancel is the llama.cpp server's own /slots: a slot is busy until the backend has really stopped.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.path.dirname(sys.executable)
+
+
+class Up:
+    """`iop up` in a folder of its own."""
+
+    def __init__(self, folder: str, *options: str) -> None:
+        ready = os.path.join(folder, "ready.json")
+        self.process = subprocess.Popen(
+            [f"{BIN}/iop", "up", "--state", os.path.join(folder, "iop"), "--http-port", "0", "--link-port", "0",
+             "--console-port", "0", "--ready-file", ready, *options], stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(ready):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("iop up did not become ready")
+            time.sleep(0.05)
+        with open(ready) as stream:
+            self.where = json.load(stream)
+        self.port = int(self.where["http"].rsplit(":", 1)[1])
+        self.headers = {"Authorization": f"Bearer {self.where['api_key']}", "Content-Type": "application/json"}
+
+    def call(self, method: str, path: str, body: object = None) -> dict:
+        request = urllib.request.Request(f"{self.where['http']}{path}", method=method, headers=self.headers,
+                                         data=None if body is None else json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.loads(reply.read())
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+def busy_slots(port: int) -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/slots", timeout=5) as reply:
+        return sum(1 for slot in json.loads(reply.read()) if slot["is_processing"])
+
+
+def wait_for(condition, deadline_s: float, pause_s: float = 0.002) -> float:
+    """Seconds until `condition()`; the deadline's when it never came."""
+    begun = time.perf_counter()
+    while not condition() and time.perf_counter() - begun < deadline_s:
+        time.sleep(pause_s)
+    return time.perf_counter() - begun
+
+
+def cancel_ms(up: Up, backend_port: int) -> float:
+    """Open a stream of the endless model, take its first token, hang up; milliseconds until the slot is free."""
+    connection = http.client.HTTPConnection("127.0.0.1", up.port, timeout=30)
+    body = json.dumps({"model": "loop", "stream": True, "max_tokens": 100_000,
+                       "messages": [{"role": "user", "content": "go"}]})
+    connection.request("POST", "/v1/chat/completions", body, up.headers)
+    reply = connection.getresponse()
+    while b'"content":"' not in reply.readline():
+        pass
+    if not busy_slots(backend_port):
+        raise SystemExit("the backend is not at work; the measurement would show nothing")
+    begun = time.perf_counter()
+    connection.sock.close()
+    reply.close()
+    wait_for(lambda: not busy_slots(backend_port), 10)
+    return 1000 * (time.perf_counter() - begun)
+
+
+def job_s(up: Up) -> float:
+    """Seconds from submitting a program that takes 1.0 s until the API says that it has ended."""
+    begun = time.perf_counter()
+    run = up.call("POST", "/api/v1/runs", {"adapter": "cli", "target": "second", "input": {"prompt": "x"}})
+    request = urllib.request.Request(f"{up.where['http']}/api/v1/runs/{run['run_id']}/events",
+                                     headers=up.headers | {"Accept": "text/event-stream"})
+    with urllib.request.urlopen(request, timeout=30) as stream:
+        told = stream.read()
+    if b'"type":"completed"' not in told:
+        raise SystemExit(f"the job did not complete: {told[-300:]!r}")
+    return time.perf_counter() - begun
+
+
+def measure(tries: int = 12) -> None:
+    with tempfile.TemporaryDirectory(prefix="iop-latency-") as folder:
+        subprocess.run([sys.executable, f"{ROOT}/tools/tiny_gguf.py", folder], check=True, stdout=subprocess.DEVNULL)
+        backend = subprocess.Popen(
+            [sys.executable, f"{ROOT}/tools/llama_server.py", "--model", f"{folder}/loop.gguf", "--alias", "loop",
+             "--ctx", "131072"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        up = None
+        try:
+            backend_port = int(json.loads(backend.stdout.readline())["listening"].rsplit(":", 1)[1])
+            up = Up(folder, "--openai", f"loop=http://127.0.0.1:{backend_port}/v1", "--cli", "second=sleep 1.0")
+            cancels = [cancel_ms(up, backend_port) for _ in range(tries)]
+            jobs = [job_s(up) for _ in range(5)]
+        finally:
+            if up:
+                up.stop()
+            backend.terminate()
+            backend.wait()
+    print(f"cancel: client gone to backend's slot free: p50 {statistics.median(cancels):.0f} ms, "
+          f"worst of {tries} {max(cancels):.0f} ms (goal <= 200 ms)")
+    print(f"a 1.0 s program, end to end: p50 {statistics.median(jobs):.3f} s, worst of 5 {max(jobs):.3f} s (goal <= 1.25 s)")
+
+
+if __name__ == "__main__":
+    measure()
