@@ -60,7 +60,8 @@ class Execution:
 
     def _emit(self, events: list[RuntimeEvent]) -> None:
         if self._paused:
-            self._held += events
+            if self._stopped is None:              # what a stopped backend still says would grow here without bound
+                self._held += events
         elif events:
             self._sink.emit(events)
 
@@ -92,3 +93,22 @@ class Execution:
 
     def _resume(self) -> None:
         raise NotImplementedError
+
+
+class _Refused(Execution):
+    """A run that ended before anything was started."""
+
+    def _stop(self, error: IOPError) -> None:
+        """Nothing runs."""
+
+    def _pause(self) -> None:
+        """Nothing runs."""
+
+    _resume = _pause
+
+
+def refused(sink: Any, error: IOPError) -> Execution:
+    """An execution that has ended already because of `error`."""
+    execution = _Refused(sink)
+    execution._end_with(error)
+    return execution

@@ -9,7 +9,7 @@ from twisted.plugin import IPlugin
 from zope.interface import implementer
 
 from iop.adapters import settings as checks
-from iop.adapters.executions import Execution
+from iop.adapters.executions import Execution, refused
 from iop.adapters.settings import Settings
 from iop.adapters.wire.chat import StreamReader, WholeReader, request_of
 from iop.adapters.wire.client import HttpClient
@@ -74,7 +74,7 @@ class OpenAIAdapter:
             self._tools.require([Upstream(settings.url)])
             api, body, streams = request_of(spec.request, settings.model)
         except IOPError as error:
-            return refused(spec, sink, error)
+            return refused(sink, error)
         run = ModelRun(spec, sink, StreamReader() if streams else WholeReader(), settings.url)
 
         def ask(receiver: Receiver) -> Exchange:
@@ -109,21 +109,6 @@ class OpenAIAdapter:
         if not settings.api_key_file:
             return settings.headers
         return settings.headers | {"Authorization": f"Bearer {self._keys[settings.api_key_file].reveal()}"}
-
-
-class _Refused(Execution):
-    """A run that ends before anything was asked of the backend."""
-
-    def _stop(self, error: IOPError) -> None: ...
-    def _pause(self) -> None: ...
-    def _resume(self) -> None: ...
-
-
-def refused(spec: ExecutionSpec, sink: IRunSink, error: IOPError) -> Execution:
-    """An execution that has ended already because of `error`."""
-    execution = _Refused(sink)
-    execution._end_with(error)
-    return execution
 
 
 @implementer(IPlugin, IAdapterFactory)

@@ -1,0 +1,199 @@
+"""Any program as a target: an argv that never meets a shell, its output as text that is exact to the byte."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any, ClassVar, Literal
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.plugin import IPlugin
+from zope.interface import implementer
+
+from iop import events
+from iop.adapters import argv as rules
+from iop.adapters import settings as checks
+from iop.adapters.executions import Execution, refused
+from iop.adapters.settings import Settings
+from iop.adapters.utf8 import Utf8Stream
+from iop.errors import AdapterError, ConfigError, InvalidRequest, IOPError, ProgramFailed
+from iop.interfaces import IAdapter, IAdapterFactory, IAdapterTools, IProgram, IProgramReceiver, IRunSink, ITakesInput
+from iop.proto.node_pb2 import TargetConfig
+from iop.proto.run_pb2 import CHANNEL_STDERR, CHANNEL_STDOUT, Outcome
+from iop.requirements import Program
+from iop.runs import ExecutionSpec
+from iop.spawning import ProgramEnding, SpawnRequest
+
+
+class CliSettings(Settings):
+    """A profile. `argv` may hold {prompt}, {workdir} and {session}, each as a whole element."""
+
+    argv: list[str]
+    prompt: Literal["", "argument", "stdin"] = ""    # empty: as an argument when {prompt} stands in argv
+    cwd: str = ""                                    # empty: a private folder of the run
+    env: dict[str, str] = {}
+    input: Literal["closed", "open"] = "closed"      # open: standard input takes more while the program runs
+    int_s: float = 3.0                               # a stop: after INT, and
+    term_s: float = 5.0                              # after TERM, wait this long
+    ok_exit_codes: tuple[int, ...] = (0,)
+
+    @property
+    def by_argument(self) -> bool:
+        return rules.PROMPT in self.argv
+
+
+@implementer(IAdapter)
+class CliAdapter:
+    """The programs of one node."""
+
+    def __init__(self, tools: IAdapterTools) -> None:
+        self._tools = tools
+
+    def execute(self, spec: ExecutionSpec, sink: IRunSink) -> Execution:
+        settings: CliSettings = spec.settings        # type: ignore[assignment]  # our own factory made it
+        try:
+            self._tools.require(factory.requirements(settings))
+            request = self._spawn_request(spec, settings)
+        except IOPError as error:
+            return refused(sink, error)
+        run = CliRun(spec, settings, sink)
+        run.begin(self._tools.spawner.spawn(request, run))
+        return run
+
+    def close(self) -> Deferred[None]:
+        return succeed(None)
+
+    def _spawn_request(self, spec: ExecutionSpec, settings: CliSettings) -> SpawnRequest:
+        prompt = rules.prompt_of(spec.request)
+        session = spec.request.session_id
+        if rules.SESSION in settings.argv and not session:
+            raise InvalidRequest("This target continues a session; give the run a session_id.")
+        if settings.by_argument:
+            rules.check_prompt_argument(prompt)
+        workdir = "" if settings.cwd and rules.WORKDIR not in settings.argv else self._tools.workdir(spec.run_id)
+        argv = rules.fill(settings.argv, {rules.PROMPT: prompt, rules.WORKDIR: workdir, rules.SESSION: session})
+        environment = dict(self._tools.environment()) | settings.env | dict(spec.marker)
+        return SpawnRequest(
+            run_id=spec.run_id, argv=(_located(argv[0], environment), *argv[1:]), cwd=settings.cwd or workdir,
+            env=environment, stdin=None if settings.by_argument else prompt.encode("utf-8", "surrogatepass"),
+            keep_input=settings.input == "open", int_s=settings.int_s, term_s=settings.term_s)
+
+
+def _located(program: str, environment: dict[str, str]) -> str:
+    if program.startswith("/"):
+        return program
+    found = shutil.which(program, path=environment.get("PATH", ""))
+    if found is None:
+        raise AdapterError(f"The program {program[:100]!r} is not on this node's PATH.",
+                           hint="Install it there, or give its absolute path in the target's argv.")
+    return found
+
+
+@implementer(IProgramReceiver, ITakesInput)
+class CliRun(Execution):
+    """One program under way."""
+
+    def __init__(self, spec: ExecutionSpec, settings: CliSettings, sink: IRunSink) -> None:
+        super().__init__(sink)
+        self._spec = spec
+        self._settings = settings
+        self._program: IProgram | None = None
+        self._input_open = settings.input == "open"
+        self._text = {CHANNEL_STDOUT: Utf8Stream(), CHANNEL_STDERR: Utf8Stream()}
+
+    def begin(self, program: IProgram) -> None:
+        self._program = program
+        if self._stopped is not None:
+            program.stop()
+        elif self._paused:
+            program.pause()
+
+    def write(self, data: bytes, end: bool) -> None:
+        if not self._input_open or self._program is None or self._ending is not None:
+            raise InvalidRequest("The program's standard input is closed; a target with `input: open` keeps it open.")
+        if data:
+            self._program.write(data)
+        if end:
+            self._input_open = False
+            self._program.close_input()
+
+    def _stop(self, error: IOPError) -> None:
+        if self._program is not None:
+            self._program.resume()           # what it still says must not block it from ending
+            self._program.stop()
+
+    def _pause(self) -> None:
+        if self._program is not None and self._stopped is None:
+            self._program.pause()
+
+    def _resume(self) -> None:
+        if self._program is not None:
+            self._program.resume()
+
+    # the program
+
+    def program_started(self, pid: int) -> None:
+        self._emit([events.started(self._spec.adapter, self._spec.target, self._settings.argv[0], pid=pid)])
+
+    def output_received(self, channel: int, data: bytes) -> None:
+        text, exact = self._text[channel].feed(data)
+        if text or exact:
+            self._emit([events.output(text, channel, exact=exact)])
+
+    def program_ended(self, ending: ProgramEnding) -> None:
+        for channel, stream in self._text.items():
+            text, exact = stream.finish()
+            if text or exact:
+                self._emit([events.output(text, channel, exact=exact)])
+        self._end(*_outcome(ending, self._stopped, self._settings.ok_exit_codes))
+
+
+def _outcome(ending: ProgramEnding, stopped: IOPError | None, ok_exit_codes: tuple[int, ...]) -> tuple[str, Outcome]:
+    """(kind, outcome): our own reason, the exit code and the signal stay apart."""
+    if stopped is not None:
+        outcome = events.outcome_of(stopped)
+        kind = "cancelled" if outcome.code == "cancelled" else "failed"
+    elif ending.error:
+        kind, outcome = "failed", events.outcome_of(AdapterError(ending.error))
+    elif ending.exit_code is not None and ending.exit_code in ok_exit_codes:
+        kind, outcome = "completed", Outcome(code="ok")
+    else:
+        how = f"with exit code {ending.exit_code}" if ending.signal is None else f"by signal {ending.signal}"
+        kind, outcome = "failed", events.outcome_of(ProgramFailed(f"The program ended {how}."))
+    if ending.exit_code is not None:
+        outcome.exit_code = ending.exit_code
+    if ending.signal is not None:
+        outcome.signal = ending.signal
+    outcome.processes_left = ending.processes_left
+    outcome.steps.extend(ending.steps)
+    return kind, outcome
+
+
+@implementer(IPlugin, IAdapterFactory)
+class CliFactory:
+    """`cli`: see the module."""
+
+    name: ClassVar[str] = "cli"
+    default_concurrency: ClassVar[int] = 4
+
+    def settings(self, target: TargetConfig) -> CliSettings:
+        settings = checks.read_settings(target, CliSettings)
+        rules.check_argv(settings.argv)
+        rules.check_environment(settings.env)
+        checks.checked_seconds(int_s=settings.int_s, term_s=settings.term_s)
+        if settings.prompt and (settings.prompt == "argument") is not settings.by_argument:
+            raise ConfigError(f"prompt: {settings.prompt} does not fit argv; allowed is `argument` with {{prompt}} as an "
+                              "element of argv, or `stdin` without it.")
+        if settings.cwd and not settings.cwd.startswith("/"):
+            raise ConfigError("cwd must be an absolute path; without it each run gets a private folder.")
+        if not settings.ok_exit_codes or not all(0 <= code <= 255 for code in settings.ok_exit_codes):
+            raise ConfigError("ok_exit_codes must be a list of numbers; allowed are 0 to 255.")
+        return settings
+
+    def requirements(self, settings: CliSettings) -> list[Program]:
+        return [Program(tuple(settings.argv), settings.cwd, settings.env)]
+
+    def build(self, targets: dict[str, Any], tools: IAdapterTools) -> CliAdapter:
+        return CliAdapter(tools)
+
+
+factory = CliFactory()
