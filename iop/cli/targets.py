@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from iop.adapters.argv import check_argv
 from iop.errors import ConfigError
 
 
@@ -45,6 +46,7 @@ def program(text: str) -> Target:
         raise ConfigError(f"--cli {name}: there is no program {argv[0]!r} on PATH.",
                           hint="Install it, or give its absolute path.")
     found = os.path.abspath(found)
+    check_argv([found, *argv[1:]])
     prompt = "argument" if "{prompt}" in argv else "stdin"
     return Target(adapter="cli", name=name, settings={"argv": [found, *argv[1:]], "prompt": prompt}, programs=[found])
 
@@ -62,7 +64,7 @@ def model(adapter: str, text: str) -> Target:
 
 def mock() -> Target:
     """What a node offers when nobody declared anything, so that there is something to try."""
-    return Target(adapter="mock", name="echo", settings={})
+    return Target(adapter="mock", name="echo", settings={"echo": True})
 
 
 def adapters(targets: list[Target]) -> dict[str, Any]:

