@@ -1,0 +1,278 @@
+"""From accepted to sent: where each run goes, when, and what happens when its node does not take it.
+
+::
+
+    accept --> placed, stored --> sent
+       |          ^      |
+       v          |      v  (the node refused it, or was gone before it was sent)
+     queued, stored <----+
+       |
+       +--> ended by the edge: cancelled, queue_timeout, no_node
+
+`placed` is in history before a RunRequest is sent (delivery.md E4), so that after a crash nobody starts a run twice.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from twisted.logger import Logger
+
+from iop.edge.bus import Bus
+from iop.edge.placement import Choice, Wanted, choose
+from iop.edge.queue import RunQueue
+from iop.edge.registry import Node, Registry
+from iop.edge.runs import Run, Runs
+from iop.edge.sessions import Sessions
+from iop.errors import Cancelled, IOPError, LocalProtocolError, NoSuchTarget, QueueTimeout
+from iop.events import now_us, outcome_of
+from iop.proto.run_pb2 import CancelRequest, Outcome, RunRejected, RunRequest, Source
+from iop.records import RunRecord
+
+MAX_REFUSALS = 5                 # of one run, by nodes; then it ends with the last one's code
+REFUSED_S = 1.0                  # a node that refused a run is not asked again for this long
+STORE_AGAIN_S = 1.0              # when history did not take a placement
+PLACED_AGAIN_S = 10.0            # the least that a run waits which was placed before
+
+log = Logger()
+
+
+class Dispatcher:
+    """Places runs, keeps the queue, and lets go of slots."""
+
+    def __init__(self, history: Any, runs: Runs, registry: Registry, queue: RunQueue, sessions: Sessions, bus: Bus,
+                 clock: Any) -> None:
+        self._history = history
+        self._runs = runs
+        self._registry = registry
+        self._queue = queue
+        self._sessions = sessions
+        self._bus = bus
+        self._clock = clock
+        self._stopped = False
+
+    # --- accepting --------------------------------------------------------------------------------------------------
+
+    async def accept(self, record: RunRecord, request: RunRequest, pin: str) -> RunRecord:
+        """Store a new run, placed or queued, in one commit, and send it when it is placed.
+
+        Returns the record stored, an earlier one for a used idempotency key. Raises NoSuchTarget, QueueFull, Conflict
+        and HistoryUnavailable; then nothing is left of it.
+        """
+        choice = self._choose(request, pin)
+        node = self._registry.get(choice.node_id) if choice.node_id else None
+        link = node.link if node is not None else None
+        if node is None:
+            self._queue.hold()
+            record.state, record.node_id = "queued", pin
+        else:
+            self._take(node, record, request)
+        try:
+            stored = await self._history.create_run(record)
+        except BaseException:
+            self._give_back(node, record)
+            raise
+        if stored.run_id != record.run_id:
+            self._give_back(node, record)
+            earlier = self._runs.get(stored.run_id)
+            return copy.copy(earlier.record) if earlier is not None else stored
+        run = self._runs.add(record, request, pin=pin)
+        if node is None:
+            self._queue.release()
+            self._wait(run, choice.obstacle)
+            self.pump()
+        else:
+            self._send(run, link)
+        return copy.copy(record)
+
+    def _choose(self, request: RunRequest, pin: str, refused: frozenset[str] = frozenset()) -> Choice:
+        name = (request.adapter, request.target)
+        held_by = self._sessions.node_for(request.session_id, *name) if request.session_id else ""
+        candidates = self._registry.candidates(name)
+        if refused:
+            candidates = [one for one in candidates if one.node_id not in refused]
+            if not candidates:
+                return Choice(obstacle=QueueTimeout())
+        try:
+            return choose(Wanted(*name, labels=request.labels, node_id=pin or held_by), candidates)
+        except NoSuchTarget as error:
+            reason = self._registry.why_not(name)
+            raise NoSuchTarget(f"{error.message} {reason}") if reason else error from None
+
+    def _take(self, node: Node, record: RunRecord, request: RunRequest) -> None:
+        """The decision: from here on the slot is taken."""
+        node.reserve(record.run_id, (record.adapter, record.target))
+        record.state, record.node_id, record.placed_us = "placed", node.node_id, now_us()
+        record.attempt += 1
+        if request.session_id:
+            self._sessions.placed(request.session_id, node.node_id, record.adapter, record.target)
+
+    def _give_back(self, node: Node | None, record: RunRecord) -> None:
+        if node is None:
+            self._queue.release()
+        elif node.release(record.run_id):
+            self.pump()
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def _send(self, run: Run, link: Any) -> None:
+        """Its placement is stored: send it, unless it was cancelled or its node has gone meanwhile."""
+        if run.record.ended:
+            return
+        if run.cancel is not None:
+            self._runs.end(run, "cancelled", outcome_of(Cancelled()))
+            return
+        node = self._registry.known(run.record.node_id)
+        if node.link is not link or not node.placeable:
+            self.requeue(run)
+            return
+        run.sent, run.resend_from = True, 0
+        try:
+            link.send("run_request", run.order())
+        except LocalProtocolError:       # the link does not take orders any more
+            run.refused_by[node.node_id] = self._clock.seconds() + REFUSED_S
+            self._clock.callLater(REFUSED_S, self.pump)
+            self.requeue(run)
+        except IOPError as error:
+            self._runs.fail(run, error)
+        else:
+            self._bus.tell("run_placed", node_id=node.node_id, run_id=run.run_id, source=run.request.source,
+                           adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt)
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def _wait(self, run: Run, obstacle: IOPError | None) -> None:
+        """Put a stored run into the queue, with its deadline."""
+        run.waiting_for = obstacle
+        position = self._queue.add(run)
+        waited_s = (now_us() - run.record.created_us) / 1e6
+        left_s = max(run.request.limits.queue_s - waited_s, PLACED_AGAIN_S if run.record.attempt else 0.0)
+        run.deadline = self._clock.callLater(left_s, self._expired, run)
+        self._bus.tell("run_queued", run_id=run.run_id, source=run.request.source, position=position,
+                       reason=obstacle.code if obstacle is not None else "")
+
+    def resume(self, run: Run) -> None:
+        """Take up a run that was queued before the edge started again."""
+        self._wait(run, None)
+
+    def _expired(self, run: Run) -> None:
+        run.deadline = None
+        if self._leave_queue(run):
+            self._runs.fail(run, run.waiting_for or QueueTimeout())
+
+    def _leave_queue(self, run: Run) -> bool:
+        if run.deadline is not None:
+            run.deadline.cancel()
+            run.deadline = None
+        return self._queue.remove(run)
+
+    def pump(self) -> None:
+        """Place what can be placed now, in the queue's order; a run that cannot does not hold up those behind it."""
+        if self._stopped or not len(self._queue):
+            return
+        stuck: set[object] = set()
+        now = self._clock.seconds()
+        for run in self._queue:
+            refused = frozenset(node_id for node_id, until in run.refused_by.items() if until > now)
+            request = run.request
+            like = (request.adapter, request.target, request.session_id, run.pin, frozenset(request.labels.items()), refused)
+            if like in stuck or run not in self._queue:
+                continue
+            try:
+                choice = self._choose(request, run.pin, refused)
+            except NoSuchTarget as error:        # it was there; it may come back until the deadline
+                choice = Choice(obstacle=error)
+            except IOPError as error:
+                self._leave_queue(run)
+                self._runs.fail(run, error)
+                continue
+            run.waiting_for = choice.obstacle
+            if choice.node_id:
+                self._place(run, self._registry.known(choice.node_id))
+            else:
+                stuck.add(like)
+
+    def _place(self, run: Run, node: Node) -> None:
+        self._leave_queue(run)
+        self._take(node, run.record, run.request)
+        link, record = node.link, run.record
+        stored = self._runs.change(run, state="placed", node_id=node.node_id, attempt=record.attempt,
+                                   placed_us=record.placed_us)
+        stored.addCallbacks(lambda _: self._send(run, link), lambda failure: self._not_stored(run, failure))
+        stored.addErrback(lambda failure: log.failure("placing run {run_id}", failure, run_id=run.run_id))
+
+    def _not_stored(self, run: Run, failure: Any) -> None:
+        log.warn("run {run_id} waits: {trouble}", run_id=run.run_id, trouble=failure.getErrorMessage())
+        self._unplace(run)
+        self._clock.callLater(STORE_AGAIN_S, self.pump)
+
+    # --- coming back ------------------------------------------------------------------------------------------------
+
+    def _unplace(self, run: Run, obstacle: IOPError | None = None) -> None:
+        """Back into the queue, without its slot."""
+        node = self._registry.get(run.record.node_id)
+        if node is not None:
+            node.release(run.run_id)
+        run.sent = False
+        self._runs.note(run, state="queued", node_id=run.pin)
+        self._wait(run, obstacle)
+
+    def requeue(self, run: Run) -> None:
+        """Its node certainly has not begun it: let it wait for another, or end it when that was asked."""
+        if run.cancel is not None:
+            self._runs.end(run, "cancelled", outcome_of(Cancelled()))
+            return
+        self._unplace(run)
+        self.pump()
+
+    def again_or_fail(self, run: Run, error: IOPError) -> None:
+        """Its node has lost it: a new attempt before the first output and where that is safe, else the end (G5)."""
+        nothing_seen = run.log.last.attempt < run.record.attempt or not run.log.last.seq
+        if run.request.retry_safe and nothing_seen and run.cancel is None and run.refusals < MAX_REFUSALS:
+            run.refusals += 1
+            self.requeue(run)
+        elif run.cancel is not None:
+            self._runs.end(run, "cancelled", outcome_of(Cancelled()))
+        else:
+            self._runs.fail(run, error)
+
+    def rejected(self, run: Run, word: RunRejected) -> None:
+        """The node does not take it: another try when that may help, else it ends with the node's code."""
+        run.refusals += 1
+        if run.cancel is not None:
+            self._runs.end(run, "cancelled", outcome_of(Cancelled()))
+        elif word.retryable and run.refusals <= MAX_REFUSALS:
+            run.refused_by[run.record.node_id] = self._clock.seconds() + REFUSED_S
+            self._unplace(run)
+            self._clock.callLater(REFUSED_S, self.pump)
+            self.pump()
+        else:
+            self._runs.end(run, "failed", Outcome(code=word.code, message=word.message, retryable=word.retryable))
+
+    def cancel(self, run: Run, source: Source, reason: str) -> None:
+        """Ask for its end, wherever it is. Idempotent."""
+        if run.record.ended:
+            return
+        run.cancel = source
+        if self._leave_queue(run):
+            self._runs.end(run, "cancelled", outcome_of(Cancelled(reason)))
+            return
+        node = self._registry.get(run.record.node_id)
+        if run.sent and node is not None and node.ready:
+            node.link.send("cancel_request", CancelRequest(run_id=run.run_id, reason=reason, source=source))
+
+    def ended(self, run: Run, outcome: Outcome) -> None:
+        """It has ended, whoever ended it: its slot is free."""
+        self._leave_queue(run)
+        node = self._registry.get(run.record.node_id)
+        self._bus.tell("run_ended", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
+                       state=run.record.state, code=outcome.code)
+        if node is not None and node.release(run.run_id):
+            self.pump()
+
+    def stop(self) -> None:
+        """Place nothing more."""
+        self._stopped = True
+        for run in self._queue:
+            self._leave_queue(run)

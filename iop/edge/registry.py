@@ -1,0 +1,226 @@
+"""The nodes of one edge: what they offer, what they carry, who is there. In memory; told by links and configuration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from iop.config import NodeEntry
+from iop.edge.placement import Candidate
+from iop.errors import NoSuchNode, NoSuchTarget
+from iop.events import now_us
+from iop.proto.node_pb2 import ConfigApplied, NodeStatus
+from iop.records import ModelEntry, NodeView, TargetView
+
+Name = tuple[str, str]           # adapter, target
+
+MAX_FAULTS = 100                 # of one node's configuration, shown
+
+
+class Node:
+    """One node, connected or not."""
+
+    def __init__(self, node_id: str) -> None:
+        self.node_id = node_id
+        self.link: Any = None                        # ILink while it is up
+        self.handler: Any = None                     # the ILinkHandler of its last link
+        self.status: NodeStatus | None = None        # its last word, kept while it is away
+        self.ready = False                           # it has had its verdicts on the present link: orders may be sent
+        self.placeable = False                       # and it has told its status on it
+        self.draining = False                        # an operator's word
+        self.entry_labels: dict[str, str] = {}       # from edge.yaml
+        self.label_changes: dict[str, str | None] = {}   # an operator's, since
+        self.config_faults: list[str] = []
+        self.since_us = 0
+        self.remote = ""
+        self.epoch = 0
+        self.offers: dict[Name, TargetView] = {}
+        self._slots: dict[str, Name] = {}            # run_id -> what it takes up
+        self._taken: Counter[str | Name] = Counter() # by adapter, and by (adapter, target)
+        self._capacity: dict[str, int] = {}          # of each adapter
+
+    @property
+    def up(self) -> bool:
+        return self.link is not None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The node's own, then edge.yaml's, then an operator's."""
+        own = dict(self.status.labels) if self.status is not None else {}
+        return _changed(own | self.entry_labels, self.label_changes)
+
+    @property
+    def edge_labels(self) -> dict[str, str]:
+        """What the node is told of its labels."""
+        return _changed(dict(self.entry_labels), self.label_changes)
+
+    def connected(self, link: Any) -> None:
+        self.link, self.ready, self.placeable, self.since_us = link, False, False, now_us()
+        self.remote, self.epoch = link.remote, link.epoch
+
+    def disconnected(self) -> None:
+        self.link, self.ready, self.placeable, self.since_us = None, False, False, now_us()
+
+    def told_status(self, status: NodeStatus) -> None:
+        self.status, self.placeable = status, True
+        self._capacity = {state.adapter: state.concurrency for state in status.adapters}
+        self.offers = {
+            (state.adapter, target.target): TargetView(
+                adapter=state.adapter, target=target.target, aliases=list(target.aliases),
+                concurrency=target.concurrency or state.concurrency, running=0, ready=target.ready, detail=target.detail)
+            for state in status.adapters for target in state.targets}
+
+    def expect(self, entry: NodeEntry) -> None:
+        """What edge.yaml says of it; its offers count until the node has told what it accepts."""
+        self.entry_labels = dict(entry.labels)
+        if self.status is None:
+            self.offers = {
+                (adapter.adapter, target.name): TargetView(
+                    adapter=adapter.adapter, target=target.name, aliases=list(target.aliases), running=0, ready=False,
+                    concurrency=target.concurrency or adapter.concurrency, detail="the node has not connected yet")
+                for adapter in entry.adapters for target in adapter.targets}
+
+    def told_config(self, applied: ConfigApplied) -> bool:
+        """Keep the faults; whether every part was accepted whole."""
+        faults = [f"{fault.path}: {fault.reason}" for part in applied.parts for fault in part.faults]
+        faults += [f"{part.path} was rejected" for part in applied.parts if not part.accepted and not part.faults]
+        paths = tuple(part.path for part in applied.parts)
+        kept = [fault for fault in self.config_faults if not any(_within(fault, path) for path in paths)]
+        self.config_faults = (kept + faults)[:MAX_FAULTS]
+        return not faults
+
+    def reserve(self, run_id: str, name: Name) -> None:
+        """Take a slot for a run, at the moment it is decided; once for each run."""
+        if run_id not in self._slots:
+            self._slots[run_id] = name
+            self._taken[name[0]] += 1
+            self._taken[name] += 1
+
+    def release(self, run_id: str) -> bool:
+        """Give its slot back; False when it had none."""
+        name = self._slots.pop(run_id, None)
+        if name is None:
+            return False
+        self._taken[name[0]] -= 1
+        self._taken[name] -= 1
+        return True
+
+    def candidate(self, name: Name) -> Candidate | None:
+        """For placement; None when it does not offer that."""
+        offer = self.offers.get(name)
+        if offer is None:
+            return None
+        capacity = self._capacity.get(name[0]) or max(offer.concurrency, 1)
+        free = min(capacity - self._taken[name[0]], (offer.concurrency or capacity) - self._taken[name])
+        return Candidate(
+            node_id=self.node_id, free=free, running=len(self._slots), capacity=capacity, up=self.up and self.placeable,
+            draining=self.draining or bool(self.status and self.status.draining), ready=offer.ready, detail=offer.detail,
+            labels=self.labels)
+
+    def view(self) -> NodeView:
+        status = self.status or NodeStatus()
+        targets = [TargetView(adapter=one.adapter, target=one.target, aliases=one.aliases, concurrency=one.concurrency,
+                              running=self._taken[name], ready=one.ready and self.up, detail=one.detail)
+                   for name, one in sorted(self.offers.items())]
+        return NodeView(
+            node_id=self.node_id, state="up" if self.up else "down", draining=self.draining or status.draining,
+            labels=self.labels, targets=targets, running=len(self._slots), version=status.version,
+            policy_mode=status.policy_mode, remote=self.remote, since_us=self.since_us, epoch=self.epoch,
+            facts=dict(status.facts), config_faults=list(self.config_faults))
+
+
+def _within(fault: str, path: str) -> bool:
+    place = fault.partition(":")[0]
+    return place == path or place.startswith(path + "/")
+
+
+def _changed(labels: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    for name, value in changes.items():
+        if value is None:
+            labels.pop(name, None)
+        else:
+            labels[name] = value
+    return labels
+
+
+class Registry:
+    """All nodes that are configured here or have ever connected to this process."""
+
+    def __init__(self, started_us: int) -> None:
+        self._started_us = started_us
+        self._nodes: dict[str, Node] = {}
+        self._aliases: dict[str, Name] | None = None
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(sorted(self._nodes.values(), key=lambda node: node.node_id))
+
+    def configured(self, entries: Iterable[NodeEntry]) -> None:
+        """Take in the nodes of edge.yaml; those that are gone from it stay only as long as they are connected."""
+        kept = {entry.id for entry in entries}
+        for entry in entries:
+            self.known(entry.id).expect(entry)
+        for node in tuple(self._nodes.values()):
+            if node.node_id not in kept:
+                node.entry_labels = {}
+        self.changed()
+
+    def changed(self) -> None:
+        """What some node offers has changed."""
+        self._aliases = None
+
+    def known(self, node_id: str) -> Node:
+        """The node, made when it is new."""
+        return self._nodes.setdefault(node_id, Node(node_id))
+
+    def node(self, node_id: str) -> Node:
+        """The node; raises NoSuchNode."""
+        if node_id not in self._nodes:
+            raise NoSuchNode(f"There is no node {node_id!r}.")
+        return self._nodes[node_id]
+
+    def get(self, node_id: str) -> Node | None:
+        return self._nodes.get(node_id)
+
+    def candidates(self, name: Name) -> list[Candidate]:
+        return [one for node in self._nodes.values() if (one := node.candidate(name)) is not None]
+
+    def offered(self, name: Name) -> bool:
+        return any(name in node.offers for node in self._nodes.values())
+
+    def why_not(self, name: Name) -> str:
+        """What a node said when it rejected this target; "" when none did."""
+        place = f"adapters/{name[0]}/targets/{name[1]}"
+        return next((f"{node.node_id} does not accept it: {fault}" for node in self for fault in node.config_faults
+                     if _within(fault, place)), "")
+
+    def aliases(self) -> dict[str, Name]:
+        """What each alias means; the first node by name decides where two disagree."""
+        if self._aliases is None:
+            self._aliases = {}
+            for node in self:
+                for name, offer in node.offers.items():
+                    for alias in (*offer.aliases, offer.target):
+                        self._aliases.setdefault(alias, name)
+        return self._aliases
+
+    def resolve(self, model: str) -> tuple[str, str, str]:
+        """(adapter, target, node_id or "") of a model's name: an exact alias, then adapter/target, then
+        node/adapter/target, split at most twice from the left. Raises NoSuchTarget."""
+        alias = self.aliases().get(model)
+        if alias is not None:
+            return (*alias, "")
+        first, _, rest = model.partition("/")
+        if rest and self.offered((first, rest)):
+            return first, rest, ""
+        adapter, _, target = rest.partition("/")
+        node = self._nodes.get(first)
+        if node is not None and target and (adapter, target) in node.offers:
+            return adapter, target, first
+        raise NoSuchTarget(f"There is no model {model[:100]!r} here.", hint="See the names with GET /v1/models.")
+
+    def models(self) -> list[ModelEntry]:
+        ready: set[Name] = {name for node in self for name, offer in node.offers.items()
+                            if node.up and node.placeable and offer.ready}
+        return [ModelEntry(name=alias, adapter=name[0], target=name[1], created_us=self._started_us, ready=name in ready)
+                for alias, name in sorted(self.aliases().items())]

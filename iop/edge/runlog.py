@@ -1,0 +1,278 @@
+"""The log of one live run: what its readers see, in order, once. Knows nothing of nodes or HTTP.
+
+::
+
+     history (all that is committed)
+    |=====================|
+                  |-----------------------|   the tail in memory
+                floor    committed       last
+
+A reader behind the floor catches up from history in pages; from the floor on it reads the tail. Both are decided in one
+reactor turn, so nothing can slip between them. What is not committed is always in the tail.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from iop.errors import IOPError, RemoteProtocolError
+from iop.events import ENDING_KINDS
+from iop.interfaces import IRunCursor
+from iop.proto.link_pb2 import Frame
+from iop.proto.run_pb2 import CHANNEL_STDOUT, CHANNEL_TEXT, EventBatch
+from iop.runs import EventId
+
+PAGE_BYTES = 256 * 1024          # of one catch-up from history: 1 to 10 ms of decoding
+TEXT_CHARACTERS = 16 * 1024      # of output, kept for the history's search column
+ENTRY_COST_BYTES = 512           # of an entry in memory beside its bytes; a decoded batch takes about twice its bytes
+MAX_EVENTS = 1000                # in one batch (security.md D-12)
+
+log = Logger()
+
+
+def pack(batch: EventBatch) -> bytes:
+    """A batch that the edge itself makes, as a link would have brought it: history keeps encoded Frames."""
+    return Frame(event_batch=batch).SerializeToString()
+
+
+def unpack(packed: bytes) -> EventBatch:
+    return Frame.FromString(packed).event_batch
+
+
+class Entry:
+    """One batch in a log, shared by all its readers.
+
+    `dialects` holds what a formatter made of it, by the formatter's name, so that each is made once for all readers.
+    """
+
+    __slots__ = ("attempt", "batch", "dialects", "first_seq", "last_seq", "packed", "size")
+
+    def __init__(self, batch: EventBatch, packed: bytes) -> None:
+        self.attempt: int = batch.attempt
+        self.first_seq: int = batch.first_seq
+        self.last_seq: int = batch.first_seq + len(batch.events) - 1
+        self.batch = batch
+        self.packed = packed
+        self.size = len(packed)
+        self.dialects: dict[str, bytes] = {}
+
+    @property
+    def last(self) -> EventId:
+        return EventId(self.attempt, self.last_seq)
+
+    @property
+    def ends(self) -> bool:
+        """Whether its last event is the run's ending."""
+        return self.batch.events[-1].WhichOneof("kind") in ENDING_KINDS
+
+    def after(self, place: EventId) -> Entry | None:
+        """What of it stands behind `place`: itself, an entry of its own, or None."""
+        if self.attempt < place.attempt or (self.attempt == place.attempt and self.last_seq <= place.seq):
+            return None
+        if self.attempt > place.attempt or self.first_seq > place.seq:
+            return self
+        return trimmed(self.batch, place.seq + 1)
+
+
+def trimmed(batch: EventBatch, first_seq: int) -> Entry:
+    """The end of a batch, from `first_seq` on."""
+    rest = EventBatch(run_id=batch.run_id, attempt=batch.attempt, first_seq=first_seq,
+                      events=batch.events[first_seq - batch.first_seq:])
+    return Entry(rest, pack(rest))
+
+
+class Hole(IOPError):
+    """Events are missing before this batch; the node is asked to send from `from_seq` again."""
+
+    code = "hole"
+
+    def __init__(self, from_seq: int) -> None:
+        super().__init__()
+        self.from_seq = from_seq
+
+
+class RunLog:
+    """One live run's events. `dirty` is the set that collects the logs whose readers are to be told."""
+
+    def __init__(self, run_id: str, floor: EventId, tail_bytes: int, dirty: set[RunLog]) -> None:
+        self.run_id = run_id
+        self.floor = floor           # the last event that is no longer (or was never) in the tail
+        self.last = floor
+        self.committed = floor
+        self.ended = False
+        self.cursors: set[RunCursor] = set()
+        self._text_left = TEXT_CHARACTERS
+        self._pieces: list[str] = []
+        self._tail: list[Entry] = []
+        self._tail_from = 0          # how many entries were dropped before the tail
+        self._committed_entries = 0  # how many entries of the tail are committed
+        self._bytes = 0
+        self._tail_bytes = tail_bytes
+        self._dirty = dirty
+
+    def append(self, batch: EventBatch, packed: bytes) -> Entry | None:
+        """Add a batch; None when all of it is here already. Raises Hole, and RemoteProtocolError for an impossible one.
+
+        A batch of a higher attempt begins at 1; of what is partly here, only the rest is added.
+        """
+        count, first = len(batch.events), batch.first_seq
+        if not count or not first or count > MAX_EVENTS:
+            raise RemoteProtocolError(f"A batch has 1 to {MAX_EVENTS} events and begins at 1 or later; "
+                                      f"this one has {count} from {first}.", code="too_many")
+        expected = self.last.seq + 1 if batch.attempt == self.last.attempt else 1
+        if first > expected:
+            raise Hole(expected)
+        if first + count <= expected or self.ended or batch.attempt < self.last.attempt:
+            return None
+        entry = Entry(batch, packed) if first == expected else trimmed(batch, expected)
+        self._add(entry)
+        return entry
+
+    def _add(self, entry: Entry) -> None:
+        self._tail.append(entry)
+        self._bytes += 2 * entry.size + ENTRY_COST_BYTES
+        self.last = entry.last
+        self.ended = entry.ends
+        if self._text_left:
+            self._collect(entry.batch)
+        if self._bytes > self._tail_bytes:
+            self._drop()
+        if self.cursors:
+            self._dirty.add(self)
+
+    def _collect(self, batch: EventBatch) -> None:
+        for event in batch.events:
+            if event.channel in (CHANNEL_TEXT, CHANNEL_STDOUT) and event.output:
+                self._pieces.append(event.output[:self._text_left])
+                self._text_left -= len(self._pieces[-1])
+                if not self._text_left:
+                    return
+
+    def output_text(self) -> str:
+        """The first 16 Ki characters of text and standard output."""
+        return "".join(self._pieces)
+
+    def commit(self, entry: Entry) -> None:
+        """`entry` is in the history; called once for each, in order."""
+        self.committed = entry.last
+        self._committed_entries += 1
+        if self._bytes > self._tail_bytes:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Let the oldest committed entries go until a quarter of the room is free: seldom, and many at once."""
+        count, room = 0, self._tail_bytes * 3 // 4
+        while count < self._committed_entries and self._bytes > room:
+            self._bytes -= 2 * self._tail[count].size + ENTRY_COST_BYTES
+            count += 1
+        if count:
+            self.floor = self._tail[count - 1].last
+            del self._tail[:count]
+            self._tail_from += count
+            self._committed_entries -= count
+
+    def position(self, after: EventId) -> int:
+        """The number of the first entry that ends behind `after`; valid as long as it is at least `oldest`."""
+        return self._tail_from + bisect_right(self._tail, (after.attempt, after.seq),
+                                              key=lambda entry: (entry.attempt, entry.last_seq))
+
+    @property
+    def oldest(self) -> int:
+        """The number of the tail's first entry."""
+        return self._tail_from
+
+    def read(self, position: int, limit_bytes: int) -> list[Entry]:
+        """Entries from `position` on, at least one when there is one, until `limit_bytes` is passed."""
+        taken, size = [], 0
+        for index in range(position - self._tail_from, len(self._tail)):
+            entry = self._tail[index]
+            size += entry.size
+            if taken and size > limit_bytes:
+                break
+            taken.append(entry)
+        return taken
+
+    def tell(self) -> None:
+        """Tell the readers that there is more."""
+        for cursor in tuple(self.cursors):
+            cursor.told()
+
+
+@implementer(IRunCursor)
+class RunCursor:
+    """A reader's place. Holds nothing but the place: the entries are the log's, or a page's while it is taken."""
+
+    def __init__(self, run_id: str, after: EventId, history: Any, live: RunLog | None) -> None:
+        self.run_id = run_id
+        self.after = after
+        self.ended = False
+        self._history = history
+        self._live = live
+        self._position: int | None = None    # in the live tail, once there
+        self._callback: Callable[[], object] | None = None
+        self._exact = True                   # the next entry may begin (even end) at or before `after`, as when a reader
+                                             # has seen what an edge that died had not committed
+        if live is not None:
+            live.cursors.add(self)
+
+    def take(self, limit_bytes: int) -> list[Entry] | Deferred[list[Entry]]:
+        if self.ended:
+            return []
+        live = self._live
+        if live is None:
+            return self._page(limit_bytes)
+        if self._position is None or self._position < live.oldest or self._exact:
+            if self.after < live.floor:
+                return self._page(limit_bytes)
+            self._position = live.position(self.after)
+            self._exact = True
+        entries = live.read(self._position, limit_bytes)
+        self._position += len(entries)
+        return self._pass(entries) if entries else entries
+
+    def _page(self, limit_bytes: int) -> Deferred[list[Entry]]:
+        self._exact = True
+        page: Deferred[list[bytes]] = self._history.batches(self.run_id, self.after, min(limit_bytes, PAGE_BYTES))
+        return page.addCallback(self._page_read)
+
+    def _page_read(self, packed: list[bytes]) -> list[Entry]:
+        if not packed:
+            # An ended run that has no more; of a live one, history has all below the floor.
+            self.ended = self._live is None
+            return []
+        self._position = None
+        return self._pass([Entry(unpack(item), item) for item in packed])
+
+    def _pass(self, entries: list[Entry]) -> list[Entry]:
+        """Move behind `entries`; what the reader has seen of them already is cut off (only the first ones can be)."""
+        if self._exact:
+            entries = [rest for entry in entries if (rest := entry.after(self.after)) is not None]
+            if not entries:
+                return entries
+            self._exact = False
+        self.after = entries[-1].last
+        self.ended = entries[-1].ends
+        return entries
+
+    def notify(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+
+    def told(self) -> None:
+        if self._callback is None:
+            return
+        try:
+            self._callback()
+        except Exception:
+            log.failure("a reader of run {run_id} failed; it is let go", run_id=self.run_id)
+            self.close()
+
+    def close(self) -> None:
+        self._callback = None
+        if self._live is not None:
+            self._live.cursors.discard(self)

@@ -1,0 +1,200 @@
+"""The runs that have not ended, and everything that happens to them: the one place where a run changes its state.
+
+Decides nothing about nodes: the dispatcher places, the links report, and both tell it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from iop.edge.recorder import Recorder
+from iop.edge.runlog import Entry, RunCursor, RunLog, pack
+from iop.errors import IOPError, NoSuchRun
+from iop.events import ENDING_KINDS, ending, ending_of, now_us, outcome_of
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest, Source
+from iop.records import RunRecord
+from iop.runs import EventId
+
+log = Logger()
+
+
+class Run:
+    """One run that has not ended. `record` is its row as it is now; history follows."""
+
+    __slots__ = ("cancel", "deadline", "log", "pin", "record", "refusals", "refused_by", "request", "resend_from", "sent",
+                 "waiting_for")
+
+    def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, pin: str = "") -> None:
+        self.record = record
+        self.request = request
+        self.log = run_log
+        self.pin = pin                            # the node it must go to, or ""
+        self.sent = False                         # its RunRequest is, or may be, with its node
+        self.cancel: Source | None = None         # who asked for its end
+        self.deadline: Any = None                 # IDelayedCall of its place in the queue
+        self.waiting_for: IOPError | None = None  # what keeps it in the queue
+        self.refusals = 0
+        self.refused_by: dict[str, float] = {}    # node_id -> clock time until which it is not asked again
+        self.resend_from = 0                      # the hole that its node was asked to fill
+
+    @property
+    def run_id(self) -> str:
+        return self.record.run_id
+
+    def leased_to(self, node_id: str, attempt: int) -> bool:
+        return self.sent and self.record.node_id == node_id and self.record.attempt == attempt
+
+    def order(self) -> RunRequest:
+        """The RunRequest that its node is sent."""
+        order = RunRequest()
+        order.CopyFrom(self.request)
+        order.attempt = self.record.attempt
+        return order
+
+
+class Runs:
+    """All runs that have not ended, by id."""
+
+    def __init__(self, history: Any, clock: Any, tail_bytes: int) -> None:
+        self._history = history
+        self._tail_bytes = tail_bytes
+        self._runs: dict[str, Run] = {}
+        self._dirty: set[RunLog] = set()
+        self._on_started: Callable[[Run], object] = _nobody
+        self._on_ended: Callable[[Run, Outcome], object] = _nobody
+        self._on_committed: Callable[[Run, Entry], object] = _nobody
+        self.recorder = Recorder(history, clock, self._written)
+
+    def tell(self, *, started: Callable[[Run], object], ended: Callable[[Run, Outcome], object],
+             committed: Callable[[Run, Entry], object]) -> None:
+        """Who is told: once when a run starts, once when it ends, and of every batch that history has."""
+        self._on_started, self._on_ended, self._on_committed = started, ended, committed
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(tuple(self._runs.values()))
+
+    def get(self, run_id: str) -> Run | None:
+        return self._runs.get(run_id)
+
+    def of_node(self, node_id: str) -> list[Run]:
+        """The runs that are, or may be, with a node."""
+        return [run for run in self._runs.values() if run.sent and run.record.node_id == node_id and not run.record.ended]
+
+    def add(self, record: RunRecord, request: RunRequest, *, committed_seq: int = 0, pin: str = "") -> Run:
+        """Take up a run that history has; `committed_seq` of its attempt is there already."""
+        place = EventId(record.attempt, committed_seq) if record.attempt else EventId(0, 0)
+        run = Run(record, request, RunLog(record.run_id, place, self._tail_bytes, self._dirty), pin)
+        self._runs[record.run_id] = run
+        return run
+
+    def change(self, run: Run, **changes: Any) -> Deferred[None]:
+        """Set columns of a run, in memory now and in history soon."""
+        _apply(run.record, changes)
+        done: Deferred[None] = self._history.update_run(run.run_id, changes)
+        return done
+
+    def note(self, run: Run, **changes: Any) -> None:
+        """Set columns that nobody waits for; when history cannot take them, the next change or the ending will tell."""
+        self.change(run, **changes).addErrback(
+            lambda failure: log.warn("run {run_id}: {trouble}", run_id=run.run_id, trouble=failure.getErrorMessage()))
+
+    def append(self, run: Run, batch: EventBatch, packed: bytes) -> bool:
+        """Add a batch of a run's node; False when it was here before. Raises what RunLog.append raises."""
+        entry = run.log.append(batch, packed)
+        if entry is None:
+            return False
+        changes = None
+        if not run.record.started_us:
+            changes = self._begin(run, entry.batch)
+        if run.log.ended:
+            self._end(run, entry, changes)
+        else:
+            self.recorder.write(run, entry, changes)
+        return True
+
+    def _begin(self, run: Run, batch: EventBatch) -> dict[str, Any] | None:
+        """The first batch makes it running, unless all it tells is how the run ended."""
+        if batch.events[0].WhichOneof("kind") in ENDING_KINDS:
+            return None
+        changes = {"state": "running", "started_us": now_us()}
+        _apply(run.record, changes)
+        self._on_started(run)
+        return changes
+
+    def end(self, run: Run, kind: str, outcome: Outcome) -> None:
+        """An ending that the edge itself makes: the only event of an attempt of its own, so that it never collides
+        with what a node still sends (delivery.md section 2). Nothing happens when the run has ended already."""
+        if run.record.ended:
+            return
+        batch = EventBatch(run_id=run.run_id, attempt=max(run.record.attempt, run.log.last.attempt) + 1, first_seq=1,
+                           events=[ending(kind, outcome)])
+        entry = run.log.append(batch, pack(batch))
+        if entry is not None:
+            self._end(run, entry, {"attempt": batch.attempt})
+            self.flush()
+
+    def fail(self, run: Run, error: IOPError) -> None:
+        """End it as failed because of `error`, by the edge."""
+        self.end(run, "failed", outcome_of(error))
+
+    def _end(self, run: Run, entry: Entry, changes: dict[str, Any] | None) -> None:
+        """One transaction holds the ending, the row and what people search in it."""
+        found = ending_of(entry.batch)
+        if found is None:
+            return
+        kind, outcome = found
+        changes = (changes or {}) | {
+            "state": kind, "ended_us": now_us(), "outcome": outcome.SerializeToString(), "outcome_code": outcome.code,
+            "output_text": run.log.output_text(), "prompt_tokens": outcome.usage.prompt_tokens,
+            "completion_tokens": outcome.usage.completion_tokens}
+        _apply(run.record, changes)
+        self.recorder.write(run, entry, changes)
+        self._on_ended(run, outcome)
+
+    def _written(self, run: Run, entry: Entry) -> None:
+        run.log.commit(entry)
+        self._on_committed(run, entry)
+        if run.record.ended and run.log.committed == run.log.last:
+            self._runs.pop(run.run_id, None)
+
+    def flush(self) -> None:
+        """Tell the readers of every log that grew; called once at the end of each read of a link."""
+        while self._dirty:
+            self._dirty.pop().tell()
+
+    async def cursor(self, run_id: str, after: EventId) -> RunCursor:
+        """A reader's place behind `after`. Raises NoSuchRun."""
+        if run_id not in self._runs:
+            await self._history.run(run_id)
+        run = self._runs.get(run_id)
+        return RunCursor(run_id, after, self._history, run.log if run is not None else None)
+
+    async def record(self, run_id: str) -> RunRecord:
+        """The run as it is now. Raises NoSuchRun."""
+        run = self._runs.get(run_id)
+        if run is None:
+            found: RunRecord = await self._history.run(run_id)
+            return found
+        return run.record
+
+    def require(self, run_id: str) -> Run:
+        run = self._runs.get(run_id)
+        if run is None:
+            raise NoSuchRun()
+        return run
+
+
+def _nobody(*_: object) -> None:
+    """Until the service says who is told."""
+
+
+def _apply(record: RunRecord, changes: dict[str, Any]) -> None:
+    for name, value in changes.items():
+        setattr(record, name, value)

@@ -1,0 +1,196 @@
+"""A history in memory with the manners of the real one: writes wait for a commit, in order, and can be made to fail.
+
+::
+
+    history = FakeHistory()              # commits at once
+    history = FakeHistory(held=True)     # commits when the test says history.commit()
+    history.trouble = "the disk is full" # every write fails, until it is "" again
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+
+from iop.errors import HistoryUnavailable, NoSuchRun
+from iop.interfaces import IHistory
+from iop.proto import node_pb2, run_pb2
+from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.runs import EventId
+
+DAY_US = 86_400_000_000
+
+
+@dataclass
+class _Batch:
+    attempt: int
+    first_seq: int
+    last_seq: int
+    packed: bytes
+
+
+@dataclass
+class _Kept:
+    """All that a history keeps."""
+
+    runs: dict[str, RunRecord] = field(default_factory=dict)
+    batches: dict[str, list[_Batch]] = field(default_factory=dict)
+    late: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    events: list[node_pb2.EdgeNodeEvent] = field(default_factory=list)
+    audits: list[tuple[run_pb2.Source, str, Any]] = field(default_factory=list)
+    sessions: dict[str, SessionRecord] = field(default_factory=dict)
+
+
+@implementer(IHistory)
+class FakeHistory:
+    """See the module. `kept` can be given to another FakeHistory: a restart of the edge."""
+
+    def __init__(self, *, held: bool = False, kept: _Kept | None = None) -> None:
+        self.held = held
+        self.trouble = ""
+        self.kept = kept or _Kept()
+        self.commits = 0
+        self._queue: list[tuple[Callable[[], Any], Deferred[Any]]] = []
+
+    def open(self) -> Deferred[None]:
+        return succeed(None)
+
+    def close(self) -> Deferred[None]:
+        self.commit()
+        return succeed(None)
+
+    def backlog(self) -> int:
+        return len(self._queue)
+
+    def commit(self) -> None:
+        """Commit what is queued; its Deferreds fire, in order."""
+        queue, self._queue = self._queue, []
+        self.commits += bool(queue)
+        done: list[tuple[Deferred[Any], Any]] = []
+        for work, deferred in queue:
+            if self.trouble:
+                done.append((deferred, HistoryUnavailable(self.trouble)))
+                continue
+            try:
+                done.append((deferred, work()))
+            except HistoryUnavailable as error:
+                done.append((deferred, error))
+        for deferred, result in done:
+            if isinstance(result, HistoryUnavailable):
+                deferred.errback(result)
+            else:
+                deferred.callback(result)
+
+    def _write(self, work: Callable[[], Any]) -> Deferred[Any]:
+        deferred: Deferred[Any] = Deferred()
+        self._queue.append((work, deferred))
+        if not self.held:
+            self.commit()
+        return deferred
+
+    def create_run(self, record: RunRecord) -> Deferred[RunRecord]:
+        new = copy.copy(record)
+
+        def work() -> RunRecord:
+            for old in self.kept.runs.values():
+                if (new.idempotency_key is not None and old.idempotency_key == new.idempotency_key
+                        and old.principal == new.principal and old.created_us > new.created_us - DAY_US):
+                    return copy.copy(old)
+            self.kept.runs[new.run_id] = new
+            return copy.copy(new)
+        return self._write(work)
+
+    def update_run(self, run_id: str, changes: dict[str, Any]) -> Deferred[None]:
+        return self._write(lambda: self._change(run_id, changes))
+
+    def _change(self, run_id: str, changes: dict[str, Any] | None) -> None:
+        for name, value in (changes or {}).items():
+            setattr(self.kept.runs[run_id], name, value)
+
+    def append(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes,
+               changes: dict[str, Any] | None) -> Deferred[None]:
+        def work() -> None:
+            batches = self.kept.batches.setdefault(run_id, [])
+            last = max((batch.last_seq for batch in batches if batch.attempt == attempt), default=0)
+            if last_seq <= last:
+                return
+            if first_seq != last + 1:
+                raise HistoryUnavailable(f"batch {attempt}.{first_seq} does not follow {last}")
+            batches.append(_Batch(attempt, first_seq, last_seq, packed))
+            self._change(run_id, changes)
+        return self._write(work)
+
+    def append_late(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes) -> Deferred[None]:
+        def work() -> None:
+            self.kept.late.setdefault((run_id, attempt, first_seq), packed)
+        return self._write(work)
+
+    def run(self, run_id: str) -> Deferred[RunRecord]:
+        found = self.kept.runs.get(run_id)
+        return fail(NoSuchRun()) if found is None else succeed(copy.copy(found))
+
+    def runs(self, query: RunQuery) -> Deferred[tuple[list[RunRecord], str]]:
+        found = [copy.copy(record) for record in self.kept.runs.values() if _matches(record, query)]
+        found.sort(key=lambda record: record.run_id, reverse=True)
+        if query.cursor:
+            found = [record for record in found if record.run_id < query.cursor]
+        page = found[:query.limit]
+        return succeed((page, page[-1].run_id if len(found) > len(page) else ""))
+
+    def open_runs(self) -> Deferred[list[RunRecord]]:
+        return succeed([copy.copy(record) for record in self.kept.runs.values() if not record.ended])
+
+    def batches(self, run_id: str, after: EventId, limit_bytes: int) -> Deferred[list[bytes]]:
+        page: list[bytes] = []
+        for batch in sorted(self.kept.batches.get(run_id, []), key=lambda item: (item.attempt, item.first_seq)):
+            if (batch.attempt, batch.last_seq) <= (after.attempt, after.seq):
+                continue
+            page.append(batch.packed)
+            if sum(map(len, page)) > limit_bytes:
+                break
+        return succeed(page)
+
+    def committed(self, run_id: str, attempt: int) -> Deferred[int]:
+        return succeed(max((batch.last_seq for batch in self.kept.batches.get(run_id, []) if batch.attempt == attempt),
+                           default=0))
+
+    def append_event(self, event: node_pb2.EdgeNodeEvent) -> Deferred[int]:
+        stored = node_pb2.EdgeNodeEvent()
+        stored.CopyFrom(event)
+
+        def work() -> int:
+            stored.event_id = len(self.kept.events) + 1
+            self.kept.events.append(stored)
+            return stored.event_id
+        return self._write(work)
+
+    def events(self, after: int | None, limit: int) -> Deferred[list[node_pb2.EdgeNodeEvent]]:
+        if after is None:
+            return succeed(self.kept.events[-limit:])
+        return succeed([event for event in self.kept.events if event.event_id > after][:limit])
+
+    def audit(self, source: run_pb2.Source, action: str, detail: Any) -> Deferred[None]:
+        return self._write(lambda: self.kept.audits.append((source, action, detail)))
+
+    def sessions(self) -> Deferred[list[SessionRecord]]:
+        return succeed([copy.copy(record) for record in self.kept.sessions.values()])
+
+    def put_session(self, record: SessionRecord) -> Deferred[None]:
+        new = copy.copy(record)
+
+        def work() -> None:
+            self.kept.sessions[new.session_id] = new
+        return self._write(work)
+
+
+def _matches(record: RunRecord, query: RunQuery) -> bool:
+    wanted = msgspec.structs.asdict(query)
+    return record.created_us >= query.since_us and all(
+        not wanted[name] or getattr(record, name) == wanted[name]
+        for name in ("state", "adapter", "target", "node_id", "session_id", "principal"))
