@@ -13,7 +13,10 @@ def check_private(path: str, *, folder: bool = False) -> None:
     status = os.stat(path)
     if status.st_uid not in (os.geteuid(), 0):
         raise ConfigError(f"{path} belongs to another user; it must belong to the user that runs this process.")
-    if status.st_mode & 0o077:
+    # A service's credential is root's, and readable through an access list that shows as the group's bit (systemd.exec(5)).
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY", "")
+    handed = credentials and os.path.dirname(os.path.abspath(path)) == credentials and status.st_uid == 0
+    if status.st_mode & (0o037 if handed else 0o077):
         raise ConfigError(f"{path} is open to other users; run `chmod {'700' if folder else '600'} {path}`.")
 
 

@@ -1,0 +1,51 @@
+"""Who may read a file of secrets."""
+
+import os
+
+import pytest
+
+from iop.errors import ConfigError
+from iop.files import check_private, read_secret, write_private
+
+
+@pytest.fixture
+def secret(tmp_path):
+    write_private(str(tmp_path / "token"), b"iopn_x\n")
+    return tmp_path / "token"
+
+
+def test_a_written_secret_is_private_and_whole(secret):
+    check_private(str(secret))
+    assert read_secret(str(secret)) == "iopn_x"
+    assert [path.name for path in secret.parent.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_secret_open_to_others_is_refused(secret, mode):
+    secret.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        check_private(str(secret))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a file of root, as systemd does")
+@pytest.mark.parametrize(("mode", "allowed"), [(0o440, True), (0o444, False), (0o460, False)])
+def test_a_credential_of_systemd_is_readable_through_its_access_list(secret, monkeypatch, mode, allowed):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(secret.parent))
+    secret.chmod(mode)
+    if allowed:
+        check_private(str(secret))
+    else:
+        with pytest.raises(ConfigError):
+            check_private(str(secret))
+
+
+def test_a_secret_elsewhere_gains_nothing_from_credentials(secret, monkeypatch, tmp_path):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "elsewhere"))
+    secret.chmod(0o440)
+    with pytest.raises(ConfigError):
+        check_private(str(secret))
+
+
+def test_a_token_file_that_is_missing_is_one_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_secret(str(tmp_path / "none"))
