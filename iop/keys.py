@@ -78,6 +78,12 @@ class KeyRing:
             raise AuthFailed()
         return key
 
+    def holds(self, key: Key) -> bool:
+        """Whether a key that was verified before still is one."""
+        known = self._keys.get(key.keyid)
+        return known is not None and known.sha256 == key.sha256 and known.owner == key.owner and not (
+            known.not_after and known.not_after <= self._now())
+
     def replaced(self, keys: list[Key]) -> KeyRing:
         return KeyRing(keys, self._now)
 
