@@ -1,0 +1,40 @@
+"""Taking up again what was open when the edge ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.logger import Logger
+
+from iop.edge.absence import Absences
+from iop.edge.dispatch import Dispatcher
+from iop.edge.registry import Registry
+from iop.edge.runs import Runs
+from iop.proto.run_pb2 import RunRequest
+
+log = Logger()
+
+
+async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Registry, absences: Absences) -> int:
+    """Queued runs wait again; what was with a node waits for its report, for lost_after_s. Returns how many.
+
+    A run that is `placed` may never have been sent: its node's report tells, and until then nobody starts it again.
+    """
+    away = set()
+    found = await history.open_runs()
+    for record in found:
+        request = RunRequest.FromString(record.request)
+        if record.state == "queued":
+            run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt),
+                           pin=record.node_id)
+            dispatcher.resume(run)
+            continue
+        run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt))
+        run.sent = True
+        registry.known(record.node_id).reserve(record.run_id, (record.adapter, record.target))
+        away.add(record.node_id)
+    for node_id in away:
+        absences.left(node_id)
+    if found:
+        log.info("{count} open runs are taken up again, from {nodes} nodes and the queue", count=len(found), nodes=len(away))
+    return len(found)

@@ -1,0 +1,294 @@
+"""Everything that can be asked of an edge: the one contract behind every face. Thin: each noun has its own module."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from iop.config import EdgeConfig
+from iop.edge import health, recovery, submit
+from iop.edge.absence import Absences
+from iop.edge.acks import Acks
+from iop.edge.bus import Bus
+from iop.edge.configs import Configs
+from iop.edge.dispatch import Dispatcher
+from iop.edge.nodes import Desk, NodeGreeter
+from iop.edge.operations import Audit, NodeOperations
+from iop.edge.queue import RunQueue
+from iop.edge.registry import Registry
+from iop.edge.runlog import RunCursor
+from iop.edge.runs import Run, Runs
+from iop.edge.sessions import Sessions, check_session_id
+from iop.errors import Conflict, Draining, InvalidRequest, LinkDown, NoSuchTarget
+from iop.events import now_us
+from iop.interfaces import IEdgeService
+from iop.keys import KeyRing
+from iop.link.calls import Calls
+from iop.proto.node_pb2 import EdgeNodeEvent, NodeCommandResponse
+from iop.proto.run_pb2 import RunInput, RunRequest, Source
+from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord
+from iop.runs import EventId
+
+MAX_KEY_CHARS = 256              # of an Idempotency-Key
+MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
+EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
+
+log = Logger()
+T = TypeVar("T")
+
+
+def _start(work: Coroutine[Deferred[Any], Any, T]) -> Deferred[T]:
+    return Deferred.fromCoroutine(work)
+
+
+@implementer(IEdgeService)
+class EdgeService:
+    """One edge. `start()` before anything is asked of it; `greeter` lets nodes in; `stop()` at the end."""
+
+    def __init__(self, config: EdgeConfig, history: Any, clock: Any, keyring: KeyRing) -> None:
+        self.edge_id = config.edge.id
+        self.keyring = keyring
+        self._config = config
+        self._history = history
+        self._clock = clock
+        self._stopping = False
+        self._calls = Calls(clock)
+        self._registry = Registry(now_us())
+        self._queue = RunQueue(config.queue.limit)
+        self._bus = Bus(history, clock)
+        self._sessions = Sessions(history)
+        self._runs = Runs(history, clock, config.edge.tail_bytes)
+        self._dispatcher = Dispatcher(history, self._runs, self._registry, self._queue, self._sessions, self._bus, clock)
+        self._absences = Absences(self._runs, clock, config.edge.lost_after_s)
+        self._configs = Configs(now_us())
+        self._audit = Audit(history, self._bus)
+        self._operations = NodeOperations(self._registry, self._dispatcher, self._configs, self._calls, self._audit)
+        self._lag = health.LagProbe(clock)
+        self._expiry: Any = None
+        acks = Acks(self._registry, clock)
+        self._runs.tell(started=self._run_started, ended=self._dispatcher.ended, committed=acks.committed)
+        self.greeter = NodeGreeter(lambda: self.keyring, Desk(
+            history=history, registry=self._registry, runs=self._runs, dispatcher=self._dispatcher,
+            absences=self._absences, acks=acks, configs=self._configs, bus=self._bus,
+            answered=self._calls.answered, link_lost=self._calls.link_down))
+        self._configure(config)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Deferred[None]:
+        """Take up what history has; fires when nodes may come and faces may ask. History is open already."""
+        return _start(self._begin())
+
+    async def _begin(self) -> None:
+        await self._sessions.load()
+        await recovery.recover(self._history, self._runs, self._dispatcher, self._registry, self._absences)
+        self._lag.start()
+        self._expiry = self._clock.callLater(EXPIRY_S, self._expire_links)
+        self._bus.tell("edge_started")
+
+    def stop_intake(self) -> None:
+        """The edge is stopping: no new runs, no new links, nothing placed. What runs is left to its nodes."""
+        self._stopping = self.greeter.closed = True
+        self._dispatcher.stop()
+
+    def stop(self) -> None:
+        """Let go of all timers; links and history are closed by whoever opened them."""
+        self.stop_intake()
+        self._absences.stop()
+        self._lag.stop()
+        self._runs.recorder.stop()
+        self._bus.stop()
+        if self._expiry is not None and self._expiry.active():
+            self._expiry.cancel()
+
+    def _configure(self, config: EdgeConfig) -> set[str]:
+        self._config = config
+        self._registry.configured(config.nodes)
+        self._queue.limit = config.queue.limit
+        self._absences.lost_after_s = config.edge.lost_after_s
+        return self._configs.replace(config.nodes, config.limits)
+
+    def reload(self, config: EdgeConfig, keyring: KeyRing) -> None:
+        """A new edge.yaml and new keys: the parts that changed are sent, links of keys that are gone are closed, running
+        work is untouched."""
+        labels = {node.node_id: node.edge_labels for node in self._registry}
+        changed = self._configure(config)
+        for node in self._registry:
+            if node.ready and (node.node_id in changed or node.edge_labels != labels.get(node.node_id, {})):
+                node.link.send("node_config_payload", self._configs.changes(node))
+        self.keyring = keyring
+        self._close_expired()
+        self._dispatcher.pump()
+        self._bus.tell("config_reloaded", nodes=sorted(changed))
+
+    def _expire_links(self) -> None:
+        self._expiry = self._clock.callLater(EXPIRY_S, self._expire_links)
+        self._close_expired()
+
+    def _close_expired(self) -> None:
+        """Links whose key was taken away or has come to its end."""
+        for node in self._registry:
+            if node.link is not None and not self.keyring.holds(node.handler.key):
+                log.warn("the key of {node_id} is not valid any more; its link is closed", node_id=node.node_id)
+                node.link.close("auth_failed", "The node's token is not valid any more.")
+
+    # --- runs -------------------------------------------------------------------------------------------------------
+
+    def submit(self, request: RunRequest, source: Source, idempotency_key: str | None = None) -> Deferred[RunRecord]:
+        """See IEdgeService. Cancelling it ends the run that may have begun meanwhile, unless a key lets it be found again."""
+        accepted = _start(self._submit(request, source, idempotency_key))
+
+        def given_up(_: object) -> None:
+            if idempotency_key is None:
+                accepted.addCallback(lambda record: self.cancel(record.run_id, source, "the submitter went away"))
+            accepted.addErrback(lambda failure: log.info("a run that nobody waits for: {trouble}",
+                                                         trouble=failure.getErrorMessage()))
+        return _apart(accepted, given_up)
+
+    async def _submit(self, request: RunRequest, source: Source, key: str | None) -> RunRecord:
+        if self._stopping:
+            raise Draining("The edge is stopping.")
+        submit.check(request)
+        if request.session_id:
+            check_session_id(request.session_id)
+        if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
+            raise InvalidRequest(f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} characters.")
+        adapter, target, pin = self._named(request.adapter, request.target)
+        stored = submit.stored_request(request, source, adapter, target, self._queue_s(adapter, target))
+        return await self._dispatcher.accept(submit.record_of(stored, key), stored, pin)
+
+    def _named(self, adapter: str, target: str) -> tuple[str, str, str]:
+        """What a request names: (adapter, target, node_id or ""). `target` may be node/adapter/target."""
+        if not adapter:
+            return self._registry.resolve(target)
+        if self._registry.offered((adapter, target)):
+            return adapter, target, ""
+        node_id, _, rest = target.partition("/")
+        named, _, target_there = rest.partition("/")
+        if named == adapter and target_there and self._registry.get(node_id) is not None:
+            return adapter, target_there, node_id
+        why = self._registry.why_not((adapter, target))
+        raise NoSuchTarget(f"No node offers {adapter}/{target[:128]}.{' ' + why if why else ''}")
+
+    def _queue_s(self, adapter: str, target: str) -> float:
+        return self._configs.queue_s(adapter, target) or self._config.limits.queue_s or self._config.queue.deadline_s
+
+    def cancel(self, run_id: str, source: Source, reason: str = "") -> Deferred[RunRecord]:
+        return _start(self._cancel(run_id, source, reason))
+
+    async def _cancel(self, run_id: str, source: Source, reason: str) -> RunRecord:
+        record = await self._runs.record(run_id)
+        if not record.ended:
+            await self._audit.before(source, "cancel", run_id=run_id, node_id=record.node_id, reason=reason[:1000])
+            run = self._runs.get(run_id)
+            if run is not None:
+                self._dispatcher.cancel(run, source, reason[:1000])
+        return copy.copy(await self._runs.record(run_id))
+
+    def give_input(self, run_id: str, data: bytes, end: bool, source: Source) -> Deferred[None]:
+        return _start(self._give_input(run_id, data, end, source))
+
+    async def _give_input(self, run_id: str, data: bytes, end: bool, source: Source) -> None:
+        if len(data) > MAX_INPUT_BYTES:
+            raise InvalidRequest(f"One piece of input has at most {MAX_INPUT_BYTES} bytes.")
+        await self._runs.record(run_id)
+        self._at_work(run_id)
+        await self._audit.before(source, "input", run_id=run_id, bytes=len(data), end=end)
+        run = self._at_work(run_id)
+        node = self._registry.node(run.record.node_id)
+        if not node.ready:
+            raise LinkDown(f"The node {node.node_id} is not connected.")
+        node.link.send("run_input", RunInput(run_id=run_id, data=data, end=end))
+
+    def _at_work(self, run_id: str) -> Run:
+        run = self._runs.get(run_id)
+        if run is None or run.record.ended or not run.sent:
+            raise Conflict("The run is not running.")
+        return run
+
+    def run(self, run_id: str) -> Deferred[RunRecord]:
+        return _start(self._runs.record(run_id)).addCallback(copy.copy)
+
+    def runs(self, query: RunQuery) -> Deferred[tuple[list[RunRecord], str]]:
+        return _start(self._list(query))
+
+    async def _list(self, query: RunQuery) -> tuple[list[RunRecord], str]:
+        """History's page; of the runs that are live, memory knows better."""
+        records, following = await self._history.runs(query)
+        live = [self._runs.get(record.run_id) for record in records]
+        return [record if run is None else copy.copy(run.record)
+                for record, run in zip(records, live, strict=True)], following
+
+    def cursor(self, run_id: str, after: EventId) -> Deferred[RunCursor]:
+        return _start(self._runs.cursor(run_id, after))
+
+    def _run_started(self, run: Run) -> None:
+        self._bus.tell("run_started", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
+                       attempt=run.record.attempt)
+
+    # --- models and nodes -------------------------------------------------------------------------------------------
+
+    def models(self) -> list[ModelEntry]:
+        return self._registry.models()
+
+    def resolve(self, model: str) -> tuple[str, str, str]:
+        return self._registry.resolve(model)
+
+    def nodes(self) -> list[NodeView]:
+        return [node.view() for node in self._registry]
+
+    def node(self, node_id: str) -> NodeView:
+        return self._registry.node(node_id).view()
+
+    def label(self, node_id: str, changes: dict[str, str | None], source: Source) -> Deferred[NodeView]:
+        return _start(self._operations.label(node_id, changes, source))
+
+    def drain(self, node_id: str, draining: bool, source: Source) -> Deferred[NodeView]:
+        return _start(self._operations.drain(node_id, draining, source))
+
+    def command(self, node_id: str, line: str, source: Source, timeout_s: float = 30.0) -> Deferred[NodeCommandResponse]:
+        return _start(self._operations.command(node_id, line, source, timeout_s))
+
+    # --- sessions, events, health -----------------------------------------------------------------------------------
+
+    def sessions(self) -> Deferred[list[SessionRecord]]:
+        return succeed(self._sessions.all())
+
+    def close_session(self, session_id: str, source: Source) -> Deferred[SessionRecord]:
+        return _start(self._close_session(session_id, source))
+
+    async def _close_session(self, session_id: str, source: Source) -> SessionRecord:
+        record = self._sessions.get(session_id)
+        await self._audit.before(source, "close_session", node_id=record.node_id, session_id=session_id)
+        return await self._sessions.close(session_id)
+
+    def events(self, after: int | None, limit: int) -> Deferred[list[EdgeNodeEvent]]:
+        return self._bus.events(after, limit)
+
+    def watch(self, callback: Callable[[EdgeNodeEvent], object]) -> Callable[[], None]:
+        return self._bus.watch(callback)
+
+    def health(self) -> dict[str, object]:
+        trouble = self._runs.recorder.trouble or getattr(self._history, "trouble", "")
+        nodes = list(self._registry)
+        return health.judge(
+            lag_ms=self._lag.worst_ms, backlog=self._history.backlog(), trouble=trouble, stopping=self._stopping,
+            nodes_up=sum(node.up for node in nodes), nodes=len(nodes), runs_open=len(self._runs), queued=len(self._queue))
+
+
+def _apart(work: Deferred[T], given_up: Callable[[object], None]) -> Deferred[T]:
+    """`work`, except that cancelling the result does not interrupt it: `given_up` is called, and it goes on."""
+    told: Deferred[T] = Deferred(given_up)
+
+    def done(result: Any) -> Any:
+        if told.called:
+            return result
+        told.callback(result)
+        return None
+    work.addBoth(done)
+    return told
