@@ -1,0 +1,106 @@
+"""IOPError to HTTP: the status, and the body in the management API's dialect and in OpenAI's (model-apis.md section 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iop.errors import IOPError
+from iop.web.responses import Response, json_response
+
+MANAGEMENT = "management"
+OPENAI = "openai"
+
+_STATUS = {
+    "invalid_request": 400, "config_error": 400, "bad_host": 421, "bad_encoding": 415, "bad_method": 405,
+    "auth_failed": 401, "forbidden": 403, "policy_denied": 403,
+    "not_found": 404, "no_such_run": 404, "no_such_node": 404, "no_such_target": 404, "no_such_session": 404,
+    "request_timeout": 408, "conflict": 409, "cancelled": 409, "too_large": 413, "headers_too_large": 431,
+    "queue_full": 429,
+    "upstream_error": 502, "node_lost": 502, "node_restarted": 502, "adapter_error": 502, "program_failed": 502,
+    "output_limit": 502, "unknown": 502,
+    "no_node": 503, "draining": 503, "history_unavailable": 503, "link_down": 503, "link_refused": 503,
+    "queue_timeout": 504, "run_timeout": 504, "idle_timeout": 504, "command_timeout": 504,
+}
+RETRY_AFTER_S = {"queue_full": 2, "no_node": 5, "draining": 5, "history_unavailable": 5}
+
+# OpenAI's own words, where it has one: code, then type.
+_OPENAI_CODES = {
+    "auth_failed": "invalid_api_key", "forbidden": "permission_denied", "policy_denied": "permission_denied",
+    "no_such_target": "model_not_found", "queue_full": "rate_limit_exceeded", "no_node": "no_node_available",
+}
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error",
+                 429: "rate_limit_error"}
+_OPENAI_PARAMS = {"no_such_target": "model", "queue_timeout": "queue_s", "run_timeout": "run_s",
+                  "idle_timeout": "silence_s"}
+
+
+class RequestRefused(IOPError):
+    """The HTTP request is refused."""
+
+
+class BadHost(RequestRefused):
+    """This edge does not answer to the name in the Host header."""
+
+    code = "bad_host"
+    default_hint = "Use the address it listens on, or add the name to listen.http.names in edge.yaml."
+
+
+class BadEncoding(RequestRefused):
+    """Request bodies are taken as they are; send no Content-Encoding."""
+
+    code = "bad_encoding"
+
+
+class BadMethod(RequestRefused):
+    """This path does not know the method."""
+
+    code = "bad_method"
+
+    def __init__(self, message: str = "", *, allow: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.allow = allow or []
+
+
+class RequestTimeout(RequestRefused):
+    """The request did not arrive whole in time."""
+
+    code = "request_timeout"
+    retryable = True
+
+
+class HeadersTooLarge(RequestRefused):
+    """The request's head is larger than the limit."""
+
+    code = "headers_too_large"
+
+
+def status_of(code: str) -> int:
+    return _STATUS.get(code, 500)
+
+
+def openai_error(code: str, message: str, status: int) -> dict[str, object]:
+    """The body of an error in OpenAI's dialect; every value is a string or null, as its clients need."""
+    kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": _OPENAI_PARAMS.get(code),
+                      "code": _OPENAI_CODES.get(code, code)}}
+
+
+def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | None = None) -> Response:
+    """`error` as a response; retries that help are told when to come."""
+    status = status_of(error.code)
+    told = dict(headers or {})
+    if error.code in RETRY_AFTER_S:
+        told.setdefault("Retry-After", str(RETRY_AFTER_S[error.code]))
+    if status == 401:
+        told.setdefault("WWW-Authenticate", 'Bearer realm="iop"')
+    if isinstance(error, BadMethod) and error.allow:
+        told.setdefault("Allow", ", ".join(error.allow))
+    if dialect == OPENAI:
+        message = f"{error.message} {error.hint}".strip()
+        return json_response(openai_error(error.code, message, status), status, told)
+    return json_response({"error": error.as_dict()}, status, told)
+
+
+def fault_response(fault_id: str, dialect: str) -> Response:
+    """For a fault of ours: the body carries the id under which the log has the details, and nothing else."""
+    return error_response(IOPError(f"A fault inside IOP; the log has the details under {fault_id}."), dialect)

@@ -1,0 +1,84 @@
+"""JSON from outside, read strictly (RFC 8259 and security.md D-16): one meaning or none.
+
+Refused besides what is no JSON: duplicate keys (which parsers resolve differently), NaN and infinities, lone surrogates,
+text that is not UTF-8, and anything nested deeper than 64.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from iop.errors import InvalidRequest
+
+DEPTH = 64
+
+T = TypeVar("T")
+
+
+def loads(body: bytes) -> Any:
+    """The value of `body`. Raises InvalidRequest with a sentence that says what is wrong with it."""
+    try:
+        value = json.loads(body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"The body is not UTF-8 (byte {error.start}).") from None
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
+    except ValueError:  # an integer of more than 4,300 digits
+        raise InvalidRequest("The body has a number that is too long.") from None
+    except RecursionError:
+        raise InvalidRequest(f"The body is nested deeper than {DEPTH}.") from None
+    _check_depth(value)
+    if b"\\ud" in body or b"\\uD" in body:
+        _check_surrogates(value)
+    return value
+
+
+def convert(value: Any, type_: type[T], *, strict: bool = True) -> T:
+    """`value` as `type_`. Raises InvalidRequest that names the field."""
+    try:
+        return msgspec.convert(value, type_, strict=strict)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{error}.") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidRequest(f"The key {twice[:64]!r} stands twice in one object.")
+    return result
+
+
+def _constant(name: str) -> NoReturn:
+    raise InvalidRequest(f"{name} is not JSON.")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise InvalidRequest(f"The number {text[:32]} is too large.")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    """Level by level, so that it takes no recursion itself."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEPTH):
+        if not level:
+            return
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)
+                 if isinstance(child, dict | list)]
+    if level:
+        raise InvalidRequest(f"The body is nested deeper than {DEPTH}.")
+
+
+def _check_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidRequest("The body has half of a surrogate pair.") from None
