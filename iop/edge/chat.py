@@ -1,0 +1,165 @@
+"""A run told as chat/completions (model-apis.md sections 1 to 3). Pure: entries in, bytes out.
+
+Where the backend spoke this API itself, its chunks pass as they came (`raw`). For programs and other backends the chunks are
+made here. Either way a failure is an error object and nothing after it: no finish_reason and no [DONE] is ever invented.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iop.edge.dialects import openai_raw, speaks_chat
+from iop.events import ENDING_KINDS, as_dict, json_encode, usage_dict
+from iop.proto import run_pb2
+from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, Outcome, RuntimeEvent
+from iop.web.errors import openai_error, status_of
+from iop.web.sse import data_frame
+
+DONE = b"data: [DONE]\n\n"
+_TOOLS = frozenset(("tool_call", "tool_result", "permission_request", "status", "artifact", "truncated"))
+
+
+class Ending:
+    """How the run ended, once its entries have told."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        self.outcome = Outcome()
+        self.started = False
+        self.usage: run_pb2.Usage | None = None
+
+    def read(self, entry: Any) -> None:
+        for event in entry.batch.events:
+            kind = event.WhichOneof("kind")
+            if kind == "started":
+                self.started = True
+            elif kind == "usage":
+                self.usage = event.usage
+            elif kind in ENDING_KINDS:
+                self.kind, self.outcome = kind, getattr(event, kind)
+
+    @property
+    def completed(self) -> bool:
+        return self.kind == "completed"
+
+    def usage_json(self) -> dict[str, object] | None:
+        usage = self.outcome.usage if self.outcome.HasField("usage") else self.usage
+        if usage is None:
+            return None
+        told = usage_dict(usage)
+        return {name: told[name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+
+    def error_json(self) -> dict[str, object]:
+        """The error object of an ending that is none of completed: the backend's own when it sent one."""
+        own = _own_error(self.outcome.upstream_body)
+        code = self.outcome.code or self.kind or "internal_error"
+        message = self.outcome.message or f"The run ended as {self.kind or 'unknown'}."
+        return own or openai_error(code, message, self.status)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of an ending that is none of completed, when nothing was written yet."""
+        return self.outcome.upstream_status if self.outcome.upstream_status >= 400 else status_of(
+            self.outcome.code or self.kind)
+
+
+def _own_error(body: bytes) -> dict[str, object] | None:
+    """A backend's error body in OpenAI's shape; None when it has another."""
+    try:
+        value = msgspec.json.decode(body) if body else None
+    except msgspec.DecodeError:
+        return None
+    error = value.get("error") if isinstance(value, dict) else None
+    return {"error": error} if isinstance(error, dict) and isinstance(error.get("message"), str) else None
+
+
+class ChatStream:
+    """A streaming answer: one data line a chunk."""
+
+    def __init__(self, run_id: str, created_s: int, model: str, with_usage: bool) -> None:
+        self.ending = Ending()
+        self._head = {"id": f"chatcmpl-{run_id}", "object": "chat.completion.chunk", "created": created_s, "model": model}
+        self._with_usage = with_usage
+        self._raw: bool | None = None        # not known before the first output
+        self._role_told = False
+
+    def write(self, entry: Any) -> bytes:
+        """What a client is told of a batch; empty when there is nothing in it for it."""
+        self.ending.read(entry)
+        if self._raw is None:
+            first = next((event for event in entry.batch.events if event.HasField("output")), None)
+            self._raw = speaks_chat(first) if first is not None else None
+        if self._raw:
+            return openai_raw(entry, self._with_usage)
+        offset = entry.first_seq
+        return b"".join([self._made(entry.attempt, offset + index, event) for index, event in enumerate(entry.batch.events)])
+
+    def end(self) -> bytes:
+        """What follows the last entry."""
+        if not self.ending.completed:
+            return data_frame(json_encode(self.ending.error_json()))
+        return DONE if self._raw else self._role() + self._finish() + DONE
+
+    def _made(self, attempt: int, seq: int, event: RuntimeEvent) -> bytes:
+        kind = event.WhichOneof("kind")
+        if kind == "output" and event.channel != CHANNEL_STDERR and event.output:
+            field = "reasoning_content" if event.channel == CHANNEL_REASONING else "content"
+            return self._role() + self._chunk({field: event.output})
+        if kind in _TOOLS:
+            return self._role() + self._chunk({}, x_iop=as_dict(attempt, seq, event))
+        return b""
+
+    def _role(self) -> bytes:
+        if self._role_told:
+            return b""
+        self._role_told = True
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def _finish(self) -> bytes:
+        last = self._chunk({}, finish_reason=self.ending.outcome.finish_reason or "stop")
+        if not self._with_usage:
+            return last
+        return last + data_frame(json_encode({**self._head, "choices": [], "usage": self.ending.usage_json()}))
+
+    def _chunk(self, delta: dict[str, object], finish_reason: str | None = None, **more: object) -> bytes:
+        chunk: dict[str, object] = {**self._head, "choices": [
+            {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}], **more}
+        if self._with_usage:
+            chunk["usage"] = None
+        return data_frame(json_encode(chunk))
+
+
+class ChatBody:
+    """An answer in one piece."""
+
+    def __init__(self, run_id: str, created_s: int, model: str) -> None:
+        self.ending = Ending()
+        self._head = {"id": f"chatcmpl-{run_id}", "object": "chat.completion", "created": created_s, "model": model}
+        self._raw = b""
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+
+    def read(self, entry: Any) -> None:
+        self.ending.read(entry)
+        for event in entry.batch.events:
+            if not event.HasField("output") or event.channel == CHANNEL_STDERR:
+                continue
+            if speaks_chat(event):
+                self._raw = event.raw
+            elif event.channel == CHANNEL_REASONING:
+                self._reasoning.append(event.output)
+            else:
+                self._text.append(event.output)
+
+    def body(self) -> bytes:
+        """The body of a run that has completed."""
+        if self._raw:
+            return self._raw
+        message: dict[str, object] = {"role": "assistant", "content": "".join(self._text)}
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        choice = {"index": 0, "message": message, "logprobs": None,
+                  "finish_reason": self.ending.outcome.finish_reason or "stop"}
+        return json_encode({**self._head, "choices": [choice], "usage": self.ending.usage_json()})

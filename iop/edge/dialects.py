@@ -1,0 +1,66 @@
+"""A batch of events as its readers get it: each dialect is made once per batch, whoever reads it (performance.md 1.12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iop.events import CHANNEL_NAMES, as_dict, json_encode, rfc3339
+from iop.proto import node_pb2
+from iop.proto.run_pb2 import RuntimeEvent
+from iop.web.sse import data_frame
+
+SSE = "sse"
+OPENAI = "openai"
+OPENAI_WITH_USAGE = "openai+usage"
+
+
+def management_sse(entry: Any) -> bytes:
+    """A batch as Server-Sent Events of the management API: id, event and one line of JSON each."""
+    made = entry.dialects.get(SSE)
+    if made is None:
+        attempt, first = entry.attempt, entry.first_seq
+        made = entry.dialects[SSE] = b"".join([
+            _management_frame(attempt, first + offset, event) for offset, event in enumerate(entry.batch.events)])
+    return made
+
+
+def _management_frame(attempt: int, seq: int, event: RuntimeEvent) -> bytes:
+    if event.HasField("output") and not event.exact:
+        # What as_dict gives for plain output, without the dict: most events are this.
+        return (b'id: %d.%d\nevent: output\ndata: {"id":"%d.%d","attempt":%d,"seq":%d,"at":"%b","type":"output",'
+                b'"channel":"%b","text":%b}\n\n' % (
+                    attempt, seq, attempt, seq, attempt, seq, (rfc3339(event.at_us) or "").encode(),
+                    CHANNEL_NAMES.get(event.channel, "text").encode(), json_encode(event.output)))
+    value = as_dict(attempt, seq, event)
+    return b"id: %d.%d\nevent: %b\n%b" % (attempt, seq, str(value["type"]).encode(), data_frame(json_encode(value)))
+
+
+def speaks_chat(event: RuntimeEvent) -> bool:
+    """Whether an output event carries a chunk (or whole body) of the chat/completions API as its backend wrote it."""
+    return b'"choices"' in event.raw
+
+
+def openai_raw(entry: Any, with_usage: bool) -> bytes:
+    """The backend's own chunks of a batch as `data:` lines; the chunk with only the usage is for who asked for it."""
+    name = OPENAI_WITH_USAGE if with_usage else OPENAI
+    made = entry.dialects.get(name)
+    if made is None:
+        made = entry.dialects[name] = b"".join([
+            data_frame(event.raw) for event in entry.batch.events
+            if event.raw and (with_usage or not event.HasField("usage"))])
+    return made
+
+
+def life_json(event: node_pb2.EdgeNodeEvent) -> dict[str, object]:
+    """A lifecycle event as the management API shows it."""
+    source = event.source
+    return {"id": event.event_id, "at": rfc3339(event.at_us), "type": event.kind, "node_id": event.node_id or None,
+            "run_id": event.run_id or None,
+            "source": {"face": source.face, "principal": source.principal, "request_id": source.request_id},
+            "detail": msgspec.json.decode(event.detail) if event.detail else {}}
+
+
+def life_sse(event: node_pb2.EdgeNodeEvent) -> bytes:
+    return b"id: %d\nevent: lifecycle\n%b" % (event.event_id, data_frame(json_encode(life_json(event))))

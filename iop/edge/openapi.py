@@ -1,0 +1,125 @@
+"""The OpenAPI 3.1 document, made from the route table, so that it cannot tell of other routes than there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from iop.web.errors import OPENAI
+from iop.web.route import PUBLIC, Route
+
+Schema = dict[str, Any]
+
+_REF = "#/components/schemas/{name}"
+_STRING: Schema = {"type": "string"}
+_NULLABLE: Schema = {"type": ["string", "null"]}
+_EVENT: Schema = {"type": "object", "properties": {
+    "id": {"type": "string", "description": "ATTEMPT.SEQ"}, "attempt": {"type": "integer"}, "seq": {"type": "integer"},
+    "at": _NULLABLE, "type": _STRING, "channel": _STRING, "text": _STRING, "bytes_b64": _STRING},
+    "required": ["id", "attempt", "seq", "at", "type"]}
+_RUN: Schema = {"type": "object", "properties": {
+    "run_id": _STRING, "state": {"enum": ["queued", "placed", "running", "disconnected", "completed", "failed", "cancelled",
+                                          "unknown"]},
+    "adapter": _STRING, "target": _STRING, "node_id": _NULLABLE, "attempt": {"type": "integer"}, "session_id": _NULLABLE,
+    "created_at": _NULLABLE, "placed_at": _NULLABLE, "started_at": _NULLABLE, "ended_at": _NULLABLE,
+    "outcome": {"type": ["object", "null"]}, "usage": {"type": ["object", "null"]}, "totals": {"type": ["object", "null"]},
+    "source": {"type": "object"}}, "required": ["run_id", "state"]}
+
+
+def _listing(name: str, item: Schema, **more: Schema) -> Schema:
+    return {"type": "object", "properties": {name: {"type": "array", "items": item}, **more}, "required": [name]}
+
+
+_OBJECT: Schema = {"type": "object"}
+_ANSWERS: dict[str, Schema] = {
+    "object": _OBJECT, "result": _OBJECT, "node": _OBJECT, "session": _OBJECT, "health": _OBJECT, "chat": _OBJECT,
+    "openai_model": _OBJECT, "run": _RUN, "submitted": {"type": "object", "properties": {"run_id": _STRING, "state": _STRING},
+                                                        "required": ["run_id", "state"]},
+    "runs": _listing("runs", _RUN, next=_NULLABLE), "nodes": _listing("nodes", _OBJECT),
+    "sessions": _listing("sessions", _OBJECT), "models": _listing("models", _OBJECT),
+    "openai_models": _listing("data", _OBJECT, object=_STRING),
+    "events": _listing("events", _EVENT, next=_STRING, ended={"type": "boolean"}),
+    "life": _listing("events", _OBJECT, next={"type": ["integer", "null"]}),
+}
+_ERROR: Schema = {"type": "object", "required": ["error"], "properties": {"error": {
+    "type": "object", "required": ["code", "message", "retryable", "hint"],
+    "properties": {"code": _STRING, "message": _STRING, "retryable": {"type": "boolean"}, "hint": _STRING}}}}
+_OPENAI_ERROR: Schema = {"type": "object", "required": ["error"], "properties": {"error": {
+    "type": "object", "required": ["message", "type", "param", "code"],
+    "properties": {"message": _STRING, "type": _STRING, "param": _NULLABLE, "code": _NULLABLE}}}}
+
+
+def document(routes: Sequence[Route], version: str) -> Schema:
+    """The whole document as JSON-able data."""
+    structs = [struct for route in routes for struct in (route.body, route.query) if struct is not None]
+    _, components = msgspec.json.schema_components(structs, ref_template=_REF)
+    queries = {route.query.__name__ for route in routes if route.query is not None}
+    shown = {name: schema for name, schema in components.items() if name not in queries}
+    paths: dict[str, Schema] = {}
+    for route in routes:
+        paths.setdefault(route.path.replace("...}", "}"), {})[route.method.lower()] = _operation(route, components)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "IOP edge", "version": version,
+                 "description": "Runs on the machines of one edge: the management API and the model API."},
+        "paths": paths,
+        "components": {
+            "schemas": {**shown, "Error": _ERROR, "OpenAIError": _OPENAI_ERROR},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"},
+                                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"}},
+        },
+    }
+
+
+def statuses(route: Route) -> set[int]:
+    """Every error status the route can answer with."""
+    found = {400, 408, 421, 431, 500, *route.errors}
+    if route.scope != PUBLIC:
+        found |= {401, 403}
+    if route.body is not None:
+        found |= {413}
+    return found | {405, 415}
+
+
+def _operation(route: Route, components: dict[str, Schema]) -> Schema:
+    operation: Schema = {
+        "operationId": re.sub(r"[^a-z0-9]+", "_", f"{route.method} {route.path}".lower()).strip("_"),
+        "summary": route.summary,
+        "parameters": _parameters(route, components),
+        "responses": _responses(route),
+        "security": [] if route.scope == PUBLIC else [{"bearer": []}, {"key": []}],
+        "x-iop-scope": route.scope,
+    }
+    if route.body is not None:
+        operation["requestBody"] = {"required": True, "x-iop-limit-bytes": route.body_limit, "content": {
+            "application/json": {"schema": {"$ref": _REF.format(name=route.body.__name__)}}}}
+    return operation
+
+
+def _parameters(route: Route, components: dict[str, Schema]) -> list[Schema]:
+    found: list[Schema] = [{"name": name.removesuffix("..."), "in": "path", "required": True, "schema": _STRING}
+                           for name in re.findall(r"\{([^}]+)\}", route.path)]
+    if route.query is not None:
+        schema = components[route.query.__name__]
+        found += [{"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": value}
+                  for name, value in schema["properties"].items()]
+    return found + [{"name": name, "in": "header", "required": False, "schema": _STRING} for name in route.headers]
+
+
+def _responses(route: Route) -> Schema:
+    if route.answer == "metrics":
+        content: Schema = {"text/plain": {"schema": _STRING}}
+    else:
+        content = {"application/json": {"schema": _ANSWERS[route.answer]}}
+    if route.streams:
+        content["text/event-stream"] = {"schema": _STRING}
+    error = "OpenAIError" if route.dialect == OPENAI else "Error"
+    told: Schema = {str(route.success): {"description": HTTPStatus(route.success).phrase, "content": content}}
+    for status in sorted(statuses(route)):
+        told[str(status)] = {"description": HTTPStatus(status).phrase, "content": {
+            "application/json": {"schema": {"$ref": _REF.format(name=error)}}}}
+    return told

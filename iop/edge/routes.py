@@ -1,0 +1,46 @@
+"""All HTTP faces of an edge on one site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorTime
+
+from iop._version import __version__
+from iop.config import HttpListen
+from iop.edge.openapi import document
+from iop.edge.routes_health import HealthRoutes
+from iop.edge.routes_nodes import NodeRoutes
+from iop.edge.routes_openai import OpenAIRoutes
+from iop.edge.routes_runs import RunRoutes
+from iop.interfaces import IEdgeService
+from iop.keys import KeyRing
+from iop.metrics import Metrics
+from iop.web.request import Request
+from iop.web.responses import Response, encode
+from iop.web.route import PUBLIC, Route, RouteTable
+from iop.web.site import Gate, Site
+
+
+def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: IReactorTime) -> RouteTable:
+    """Every route of an edge; the document of them is one of them."""
+    described: list[bytes] = []
+
+    async def openapi(request: Request) -> Response:
+        return Response(200, described[0])
+
+    routes = [
+        *RunRoutes(edge).routes(), *NodeRoutes(edge).routes(), *OpenAIRoutes(edge, clock, config.body_bytes).routes(),
+        *HealthRoutes(edge, metrics).routes(),
+        Route("GET", "/api/v1/openapi.json", PUBLIC, openapi, "This document", answer="object"),
+    ]
+    described.append(encode(document(routes, __version__.public())))
+    return RouteTable(routes)
+
+
+def make_site(edge: IEdgeService, keyring_of: Callable[[], KeyRing], config: HttpListen, metrics: Metrics,
+              clock: IReactorTime) -> Site:
+    """The factory to listen with. `keyring_of` is asked at each request, so that a reload of the keys counts at once."""
+    table = make_table(edge, config, metrics, clock)
+    names = [*config.names, *([] if config.host in ("0.0.0.0", "::", "") else [config.host])]  # noqa: S104
+    return Site(Gate(table, keyring_of, names), clock, metrics.http_answered)

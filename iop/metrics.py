@@ -1,0 +1,144 @@
+"""Figures for Prometheus. They watch: the bus, the edge's health and nodes, the site's answers; the core calls none of it.
+
+Label values come from the configuration and from enumerations only, and no label has more than 200 of them: what is more
+is counted under `other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from twisted.internet.defer import Deferred, execute
+from twisted.internet.threads import deferToThreadPool
+
+from iop.interfaces import IEdgeService
+from iop.proto import node_pb2
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_VALUES = 200
+OTHER = "other"
+_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Capped:
+    """The values of one label: the first 200 keep their names."""
+
+    def __init__(self, most: int = MOST_VALUES) -> None:
+        self._known: set[str] = set()
+        self._most = most
+
+    def __call__(self, value: str) -> str:
+        if value in self._known:
+            return value
+        if len(self._known) >= self._most:
+            return OTHER
+        self._known.add(value)
+        return value
+
+
+class _Kept(Collector):
+    """Gauges that were collected on the reactor's thread, for a rendering on another."""
+
+    def __init__(self) -> None:
+        self.families: list[Metric] = []
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self.families)
+
+
+class Metrics:
+    """One process's figures. With a `reactor`, a scrape is rendered on its thread pool: 10,000 series take 400 ms."""
+
+    def __init__(self, edge: IEdgeService, reactor: Any = None) -> None:
+        self._edge = edge
+        self._reactor = reactor
+        self.registry = CollectorRegistry()
+        self._kept = _Kept()
+        self.registry.register(self._kept)
+        self._http = Counter("iop_http_requests", "HTTP requests by route and status.", ["route", "status"],
+                             registry=self.registry)
+        self._http_seconds = Histogram("iop_http_request_duration_seconds", "From the head of a request to its last byte.",
+                                       ["route"], buckets=_SECONDS, registry=self.registry)
+        self._ended = Counter("iop_runs_ended", "Runs that have ended, by outcome code and adapter.", ["code", "adapter"],
+                              registry=self.registry)
+        self._events = Counter("iop_lifecycle_events", "Lifecycle events by kind.", ["kind"], registry=self.registry)
+        self._http_children: dict[tuple[str, int], Any] = {}
+        self._second_children: dict[str, Any] = {}
+        self._code, self._adapter, self._kind, self._node = Capped(), Capped(), Capped(), Capped()
+        self._stop: Callable[[], object] | None = None
+
+    def start(self) -> None:
+        """Begin to watch the bus."""
+        self._stop = self._edge.watch(self.happened)
+
+    def stop(self) -> None:
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+
+    def happened(self, event: node_pb2.EdgeNodeEvent) -> None:
+        """Count a lifecycle event; a run's ending tells its code and adapter in its detail."""
+        self._events.labels(self._kind(event.kind)).inc()
+        if event.kind == "run_ended":
+            detail = _detail(event)
+            self._ended.labels(self._code(str(detail.get("code", ""))), self._adapter(str(detail.get("adapter", "")))).inc()
+
+    def http_answered(self, route: str, method: bytes, status: int, seconds: float) -> None:
+        """Count an answer. `route` is the table's pattern, so its values are as many as there are routes."""
+        key = (route or OTHER, status)
+        child = self._http_children.get(key)
+        if child is None:
+            child = self._http_children[key] = self._http.labels(key[0], str(status))
+            self._second_children.setdefault(key[0], self._http_seconds.labels(key[0]))
+        child.inc()
+        self._second_children[key[0]].observe(seconds)
+
+    def render(self) -> Deferred[bytes]:
+        """The text of a scrape: read here, rendered on a thread."""
+        self._kept.families = self._collected()
+        if self._reactor is None:
+            return execute(generate_latest, self.registry)
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), generate_latest, self.registry)
+
+    def _collected(self) -> list[Metric]:
+        health: dict[str, Any] = self._edge.health()
+        families: list[Metric] = [
+            _gauge("iop_ready", "1 when the edge takes work.", float(bool(health["ready"]))),
+            _gauge("iop_reactor_lag_seconds", "How late the reactor's timers are.", health["reactor_lag_ms"] / 1000),
+            _gauge("iop_history_backlog", "Writes that wait for the history.", health["history_backlog"]),
+            _gauge("iop_nodes_up", "Nodes whose link is up.", health["nodes_up"]),
+            _gauge("iop_runs_open", "Runs that have not ended.", health["runs_open"]),
+        ]
+        return families + self._of_nodes()
+
+    def _of_nodes(self) -> list[Metric]:
+        up = GaugeMetricFamily("iop_node_up", "1 when the node's link is up.", labels=["node"])
+        draining = GaugeMetricFamily("iop_node_draining", "1 when the node is given no new runs.", labels=["node"])
+        running = GaugeMetricFamily("iop_node_runs_running", "Runs on the node.", labels=["node"])
+        seen: set[str] = set()
+        for view in self._edge.nodes():
+            name = self._node(view.node_id)
+            if name in seen:         # two samples of one series are an error to Prometheus
+                continue
+            seen.add(name)
+            up.add_metric([name], float(view.state == "up"))
+            draining.add_metric([name], float(view.draining))
+            running.add_metric([name], view.running)
+        return [up, draining, running]
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _detail(event: node_pb2.EdgeNodeEvent) -> dict[str, Any]:
+    try:
+        detail = msgspec.json.decode(event.detail) if event.detail else {}
+    except msgspec.DecodeError:
+        return {}
+    return detail if isinstance(detail, dict) else {}
