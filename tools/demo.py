@@ -90,8 +90,8 @@ def start_model(stack: ExitStack, folder: Path) -> str:
     log = folder / "llama.log"
     say(f"starting llama.cpp's server with {model_file().name}")
     server = stack.enter_context(process(
-        "llama.cpp's server", sys.executable, str(ROOT / "tools" / "llama_server.py"), "--model", str(model_file()), "--alias",
-        MODEL, stdout=subprocess.PIPE, stderr=log.open("w")))
+        "llama.cpp's server", sys.executable, str(ROOT / "tools" / "llama_server.py"), "--model", str(model_file()),
+        "--alias", MODEL, stdout=subprocess.PIPE, stderr=log.open("w")))
     line = server.stdout.readline() if server.stdout else ""
     if not line:
         sys.exit("demo: llama.cpp's server did not start; its last words:\n" + log.read_text(errors="replace")[-1500:])
@@ -123,7 +123,9 @@ def main() -> None:
             print()
             iop(state, "runs")
             for adapter in ("cli", "openai"):
-                iop(state, "tail", last_run(state, adapter), "--json")
+                run_id = last_run(state, adapter)
+                iop(state, "show", run_id)
+                iop(state, "tail", run_id)
             print(flush=True)
     except KeyboardInterrupt:
         sys.exit(130)
