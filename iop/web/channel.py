@@ -99,9 +99,9 @@ class HttpRequest(http.Request):
             return
         self.asked.body = b"".join(self._chunks)
         self._chunks.clear()
-        self._work = Deferred.fromCoroutine(self._handler(self.asked))
-        self._work.addCallbacks(self._answered, self._failed)
-        self._work.addErrback(self._fault)
+        work = self._work = Deferred.fromCoroutine(self._handler(self.asked))
+        work.addCallbacks(self._answered, self._failed)      # may have happened already
+        work.addErrback(self._fault)
 
     # --- the answer
 
