@@ -25,8 +25,6 @@ ABORT_AFTER_S = 5.0                  # a peer that takes nothing would keep lose
 USER_TIMEOUT_MS = 15_000             # unacknowledged bytes end the connection after this, not after 15 minutes
 MESSAGE_CHARS = 500                  # of a reason sent to the peer
 
-_SPOKEN_FOR = frozenset(("hello", "welcome", "reject", "ping", "pong", "goodbye"))
-
 
 class Host(Protocol):
     """Whose link it is: a LinkListener or a LinkDialer."""
@@ -105,8 +103,9 @@ class LinkProtocol(Int32StringReceiver):
         if received is None:
             return
         kind, message, packed = received
-        if kind in _SPOKEN_FOR:
-            _OWN[kind](self, kind, message)
+        own = _OWN.get(kind)
+        if own is not None:
+            own(self, kind, message)
             return
         self._frames += 1
         try:

@@ -205,11 +205,11 @@ class Session:
         check = self._sendable.get(kind)
         if check is None:
             return self._unsendable(kind)
+        packed = pack(kind, message)
         try:
             check(message)
         except TooMany as error:
             raise TooLarge(str(error)) from None
-        packed = pack(kind, message)
         if len(packed) <= self.limits.part_bytes and len(packed) <= self.max_length:
             strings = [packed]
         else:
@@ -269,7 +269,7 @@ class Session:
 
         Time that passed without ticks counts as MAX_STEP_S at most, since then it was this process that slept.
         """
-        step_s = min(now_s - self._ticked, MAX_STEP_S) if self._ticked is not None else 0.0
+        step_s = min(max(now_s - self._ticked, 0.0), MAX_STEP_S) if self._ticked is not None else 0.0
         self._ticked = now_s
         self._pings = 0
         if self._heard or self.state not in GREETED:

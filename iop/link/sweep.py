@@ -40,4 +40,7 @@ class Sweep:
     def _sweep(self) -> None:
         now_s = self._clock.seconds()
         for member in tuple(self._members):
-            member.sweep(now_s)
+            try:
+                member.sweep(now_s)
+            except Exception:            # one link's fault must not end the others' heartbeat
+                self.log.failure("a link could not be swept")

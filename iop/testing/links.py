@@ -118,6 +118,34 @@ class Wire:
             end.lose(ConnectionLost())
 
 
+@implementer(ILinkHandler)
+class Recorder:
+    """A role that only writes down what it is told: `told` has ("link_up",), (kind, message), ("read_finished",),
+    ("link_down", reason)."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.link: Any = None
+
+    def link_up(self, link: Any) -> None:
+        self.link = link
+        self.told.append(("link_up",))
+
+    def frame_received(self, link: Any, kind: str, message: Any, packed: bytes) -> None:
+        self.told.append((kind, message))
+
+    def read_finished(self, link: Any) -> None:
+        self.told.append(("read_finished",))
+
+    def link_down(self, link: Any, reason: Exception) -> None:
+        self.told.append(("link_down", reason))
+
+    @property
+    def kinds(self) -> list[str]:
+        """The first words of `told`."""
+        return [entry[0] for entry in self.told]
+
+
 @implementer(IGreeter)
 class OpenGreeter:
     """Takes everyone. `handler`: an ILinkHandler, or a function of the Hello that returns one."""
