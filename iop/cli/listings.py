@@ -10,7 +10,7 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import ago, print_json, print_table
 from iop.cli.run import _path
-from iop.rendering import fields, safe_line
+from iop.rendering import fields, safe_line, value_text
 
 
 @click.command("nodes", epilog=examples("iop nodes", "iop nodes --json"))
@@ -104,9 +104,10 @@ def _show_event(event: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(event)
         return
-    told = {name: value for name, value in event.items() if name not in ("id", "at", "type", "node_id") and value}
-    click.echo(safe_line(f"{event['id']:>6}  {event['at']}  {event['type']:18} {event.get('node_id') or '-':12} "
-                        + ", ".join(f"{name}={value}" for name, value in told.items())))
+    about = [event.get("node_id") or "-", event.get("run_id") or "", value_text(event.get("detail"))]
+    source = event.get("source") or {}
+    who = f"  by {source['principal'] or '?'} ({source['face']})" if source.get("face") else ""
+    click.echo(safe_line(f"{event['id']:>6}  {event['at']}  {event['type']:20} {'  '.join(filter(None, about))}{who}"))
 
 
 def _items(answer: Any, name: str) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ def follow(edge: Client, run_id: str, after: str, *, as_json: bool, cancels: boo
     printer, path = RunPrinter(as_json=as_json), f"/api/v1/runs/{_path(run_id)}"
 
     def is_over(seen: str) -> bool:
-        return bool(edge.get(path + "/events", after=seen, limit=1)["ended"]) and bool(edge.get(path)["ended_at"])
+        return bool(edge.get(path + "/events", after=seen, limit=1)["ended"])
 
     def stop(signum: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
