@@ -1,0 +1,135 @@
+"""The history of an edge in SQLite or PostgreSQL: the IHistory that an edge runs with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from iop.errors import HistoryUnavailable
+from iop.events import now_us, outcome_of
+from iop.interfaces import IHistory
+from iop.proto import node_pb2, run_pb2
+from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.runs import EventId
+from iop.store import reader, tables
+from iop.store.engine import parse_url
+from iop.store.store import Store
+from iop.store.work import Write
+from iop.store.writer import HistoryWriter
+
+# What update_run and append may set, with the types of its values.
+_CHANGEABLE: dict[str, Any] = {column.name: column.type.python_type for column in tables.runs.columns
+                               if column.name != "run_id"} | {"idempotency_key": (str, type(None))}
+
+
+@implementer(IHistory)
+class History:
+    """An IHistory behind an SQLAlchemy URL (``sqlite:////path``, ``postgresql://user@host/name``).
+
+    While the database is gone, what a person or program waits for (create_run, update_run, audit, put_session) fails with
+    HistoryUnavailable after 5 s; create_run and audit are then withdrawn, the others stay in their place in the queue.
+    Batches and lifecycle events wait until it is back. `available` and `on_change` tell of it.
+    """
+
+    def __init__(self, url: str, reactor: Any) -> None:
+        writer = HistoryWriter()
+        self._store = Store(parse_url(url), "history", reactor, writer.prepare, writer.carry_out,
+                            self._came_too_late)
+
+    @property
+    def available(self) -> bool:
+        """Whether the last commit went through."""
+        return self._store.available
+
+    @property
+    def on_change(self) -> Any:
+        """Called with `available` whenever it changes; None, or set by whoever watches."""
+        return self._store.on_change
+
+    @on_change.setter
+    def on_change(self, callback: Any) -> None:
+        self._store.on_change = callback
+
+    def open(self) -> Deferred:
+        return self._store.open()
+
+    def close(self) -> Deferred:
+        return self._store.close()
+
+    def backlog(self) -> int:
+        return self._store.backlog()
+
+    # --- writes ---
+
+    def create_run(self, record: RunRecord) -> Deferred:
+        return self._store.write_soon("create", msgspec.structs.replace(record), withdraw=True)
+
+    def update_run(self, run_id: str, changes: Mapping[str, object]) -> Deferred:
+        return self._store.write_soon("update", (run_id, _checked(changes)))
+
+    def append(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes,
+               changes: Mapping[str, object] | None = None) -> Deferred:
+        """Fails with Conflict when another batch has the same first_seq, and when a number is beyond 63 bits."""
+        row = (run_id, attempt, first_seq, last_seq, packed)
+        return self._store.write("append", (row, _checked(changes) if changes else None), len(packed))
+
+    def append_late(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes) -> Deferred:
+        return self._store.write("late", ((run_id, attempt, first_seq, last_seq, packed), None), len(packed))
+
+    def append_event(self, event: node_pb2.EdgeNodeEvent) -> Deferred:
+        packed = event.SerializeToString()
+        return self._store.write("event", (event.at_us, event.kind, event.node_id, event.run_id, packed), len(packed))
+
+    def audit(self, source: run_pb2.Source, action: str, detail: object) -> Deferred:
+        words = detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()
+        return self._store.write_soon(
+            "audit", (now_us(), source.face, source.principal, source.request_id, action, words), withdraw=True)
+
+    def put_session(self, record: SessionRecord) -> Deferred:
+        return self._store.write_soon("session", msgspec.structs.replace(record))
+
+    def _came_too_late(self, write: Write) -> None:
+        """A run was stored just after its caller was told that it was not: it ends here, as what the caller was told."""
+        if write.kind != "create" or write.result is not write.values:
+            return
+        outcome = outcome_of(HistoryUnavailable())
+        self._store.write("update", (write.values.run_id, {
+            "state": "failed", "ended_us": now_us(), "outcome": outcome.SerializeToString(),
+            "outcome_code": outcome.code}))
+
+    # --- reads ---
+
+    def run(self, run_id: str) -> Deferred:
+        return self._store.read(partial(reader.run, run_id=run_id))
+
+    def runs(self, query: RunQuery) -> Deferred:
+        """The records of a list come without their `request`."""
+        return self._store.read(partial(reader.runs, query=query))
+
+    def open_runs(self) -> Deferred:
+        return self._store.read(reader.open_runs)
+
+    def batches(self, run_id: str, after: EventId, limit_bytes: int) -> Deferred:
+        return self._store.read(partial(reader.batches, run_id=run_id, after=after, limit_bytes=limit_bytes))
+
+    def committed(self, run_id: str, attempt: int) -> Deferred:
+        return self._store.read(partial(reader.committed, run_id=run_id, attempt=attempt))
+
+    def events(self, after: int | None, limit: int) -> Deferred:
+        return self._store.read(partial(reader.events, after=after, limit=limit))
+
+    def sessions(self) -> Deferred:
+        return self._store.read(reader.sessions)
+
+
+def _checked(changes: Mapping[str, object]) -> dict[str, object]:
+    """A copy. A name that is no column, or a value of another type, is a fault of the caller's code."""
+    for name, value in changes.items():
+        if not isinstance(value, _CHANGEABLE.get(name, ())):
+            raise TypeError(f"a run has no column {name} of type {type(value).__name__}")
+    return dict(changes)

@@ -1,0 +1,109 @@
+"""A node's own record of its runs, in an SQLite file: it answers for its machine when the edge is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, select
+from twisted.internet.defer import Deferred
+
+from iop.events import now_us
+from iop.store import bulk, tables
+from iop.store.engine import file_url
+from iop.store.store import Store
+from iop.store.work import Write
+
+_table = tables.node_runs
+_ROW = tables.names(_table)
+
+
+class NodeRun(msgspec.Struct, kw_only=True):
+    """One attempt that this node accepted. Times are Unix microseconds, 0 for not yet."""
+
+    run_id: str
+    attempt: int
+    adapter: str
+    target: str
+    accepted_us: int
+    ended_us: int = 0
+    kind: str = ""             # of the ending: completed | failed | cancelled | unknown
+    outcome: bytes = b""       # the packed Outcome
+    pid: int = 0               # of its program; with start_ticks and boot_id, which process that is
+    start_ticks: int = 0
+    boot_id: str = ""
+
+
+_columns = [_table.c[name] for name in NodeRun.__struct_fields__]
+
+
+class NodeRecord:
+    """The record in the file `path`. Writes are durable when their Deferred fires; failures are HistoryUnavailable.
+
+    While the disk takes nothing, accept() and program_started() fail after 5 s; end() waits until it does.
+    """
+
+    def __init__(self, path: str, reactor: Any) -> None:
+        self._store = Store(file_url(path), "record", reactor, lambda connection: None, _carry_out)
+
+    @property
+    def available(self) -> bool:
+        """Whether the last commit went through."""
+        return self._store.available
+
+    def open(self) -> Deferred:
+        """Make or migrate the file; fires when ready."""
+        return self._store.open()
+
+    def close(self) -> Deferred:
+        """Commit what is queued, then let go."""
+        return self._store.close()
+
+    def accept(self, run_id: str, attempt: int, adapter: str, target: str, request: bytes) -> Deferred:
+        """Note that an attempt is taken on; fires with False when it is known already."""
+        row = {"run_id": run_id, "attempt": attempt, "adapter": adapter, "target": target, "accepted_us": now_us(),
+               "ended_us": 0, "kind": "", "request": request, "outcome": b"", "pid": 0, "start_ticks": 0, "boot_id": ""}
+        return self._store.write_soon("accept", tuple(row[name] for name in _ROW), withdraw=True)
+
+    def program_started(self, run_id: str, attempt: int, pid: int, start_ticks: int, boot_id: str) -> Deferred:
+        """Note which process carries it out."""
+        return self._store.write_soon("change", (run_id, attempt, {"pid": pid, "start_ticks": start_ticks,
+                                                                    "boot_id": boot_id}))
+
+    def end(self, run_id: str, attempt: int, kind: str, outcome: bytes) -> Deferred:
+        """Note its ending; of two, the first counts."""
+        return self._store.write("end", (run_id, attempt, {"ended_us": now_us(), "kind": kind, "outcome": outcome}))
+
+    def open_runs(self) -> Deferred:
+        """Fires with the NodeRuns that have not ended, oldest first."""
+        return self._store.read(_open_runs)
+
+    def recent(self, limit: int) -> Deferred:
+        """Fires with the latest NodeRuns, newest first."""
+        return self._store.read(partial(_recent, limit=limit))
+
+
+def _carry_out(connection: Connection, writes: Sequence[Write]) -> None:
+    for write in writes:
+        if write.kind == "accept":
+            write.result = bulk.insert(connection, _table, _ROW, [write.values]) == 1
+            continue
+        run_id, attempt, changes = write.values
+        statement = _table.update().where(_table.c.run_id == run_id, _table.c.attempt == attempt)
+        if write.kind == "end":
+            statement = statement.where(_table.c.ended_us == 0)
+        connection.execute(statement.values(changes))
+
+
+def _open_runs(connection: Connection) -> Generator[None, None, list[NodeRun]]:
+    yield
+    statement = select(*_columns).where(_table.c.ended_us == 0).order_by(_table.c.accepted_us)
+    return [NodeRun(**row._mapping) for row in connection.execute(statement)]
+
+
+def _recent(connection: Connection, limit: int) -> Generator[None, None, list[NodeRun]]:
+    yield
+    statement = select(*_columns).order_by(_table.c.accepted_us.desc(), _table.c.run_id.desc()).limit(limit)
+    return [NodeRun(**row._mapping) for row in connection.execute(statement)]

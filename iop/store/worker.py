@@ -1,0 +1,241 @@
+"""One thread with one connection: it commits what is queued, and reads in between.
+
+::
+
+    queue --> one transaction of all there is --> answer all --> a slice of a read --> queue ...
+                 ^              | fails
+                 +--------------+  back-off; what came since joins it, in order
+
+What stands in the queue when a commit ends is the next commit. A database that is gone keeps the writes waiting; a write
+that can never be stored fails alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from iop.errors import HistoryUnavailable, IOPError
+from iop.store.engine import BEGIN
+from iop.store.faults import Unreachable, lasting, refused, unavailable
+from iop.store.work import Read, Work, Write
+
+SLICE_S = 0.005                  # of reading between two commits (delivery.md §2)
+GROUP_WRITES = 8192              # in one transaction at most, and
+GROUP_BYTES = 32 * 1024 * 1024   # of packed batches: what must be held until the commit
+FIRST_RETRY_S, LAST_RETRY_S = 0.05, 2.0
+CLOSE_PATIENCE_S = 5.0           # for a database that is gone when the store closes
+READ_TRIES = 2                   # once more, on a fresh connection
+
+
+class Worker:
+    """What the thread does; everything here runs on it.
+
+    `prepare(connection)` follows each connect, `carry_out(connection, writes)` is the inside of a transaction, and
+    `tell(available, reason)` is called whenever the database was lost or found again.
+    """
+
+    def __init__(self, work: Work, engine: Engine, prepare: Callable[[Connection], None],
+                 carry_out: Callable[[Connection, Sequence[Write]], None], tell: Callable[[bool, str], None]) -> None:
+        self._work = work
+        self._engine = engine
+        self._prepare = prepare
+        self._carry_out = carry_out
+        self._tell = tell
+        self._connection: Connection | None = None
+        self._failed: list[Write] = []
+        self._retry_at = 0.0
+        self._retry_s = FIRST_RETRY_S
+        self._available = True
+        self._close_by: float | None = None
+
+    def open(self, patience_s: float) -> None:
+        """Connect and prepare, trying for so long. Raises what `prepare` does, or HistoryUnavailable."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                self._connect()
+                return
+            except Unreachable as error:
+                if isinstance(error.__cause__, IOPError):
+                    raise error.__cause__ from None
+                if self._work.closing or time.monotonic() > deadline:
+                    raise unavailable(error) from error.__cause__
+            time.sleep(FIRST_RETRY_S)
+
+    def run(self) -> None:
+        """Until the work is closing and done."""
+        try:
+            while self._turn():
+                pass
+        finally:
+            self._let_go()
+
+    def _turn(self) -> bool:
+        """One commit, one slice of reading, and a rest when there is nothing to do. False when all is over."""
+        work = self._work
+        work.begin_turn()
+        if not self._failed or time.monotonic() >= self._retry_at:
+            self._commit(self._group())
+        if work.reads:
+            self._slice()
+        if work.closing and self._may_end():
+            return False
+        if not work.reads and (self._failed or not work.writes):
+            work.rest(max(self._retry_at - time.monotonic(), 0.001) if self._failed else None)
+        return True
+
+    def _may_end(self) -> bool:
+        if self._failed:
+            if self._close_by is None:
+                self._close_by = time.monotonic() + CLOSE_PATIENCE_S
+            if time.monotonic() < self._close_by:
+                return False
+            # Nothing of this was acknowledged, so whoever sent it still has it.
+            error = HistoryUnavailable("The history was closed before its database came back.")
+            for write in self._failed:
+                write.error = error
+            self._work.finish(self._failed)
+            self._failed = []
+            self._work.abandon(error)
+        return not self._work.reads and not self._work.writes
+
+    # --- writing ---
+
+    def _group(self) -> list[Write]:
+        """What failed before and what came since, in order, as much as one transaction takes."""
+        group, self._failed = self._failed, []
+        group += self._work.take_writes(GROUP_WRITES - len(group), GROUP_BYTES - sum(write.size for write in group))
+        dropped = [write for write in group if write.withdrawn]
+        if dropped:
+            self._work.finish(dropped)
+            group = [write for write in group if not write.withdrawn]
+        return group
+
+    def _commit(self, group: list[Write]) -> None:
+        if not group:
+            return
+        try:
+            self._transaction(group)
+        except Exception as error:
+            if not lasting(error):
+                self._put_off(group, error)
+            elif len(group) == 1:
+                group[0].error = refused(error)
+                self._succeeded(group)
+            else:
+                self._commit_in_halves(group)
+            return
+        self._succeeded(group)
+
+    def _commit_in_halves(self, group: list[Write]) -> None:
+        """Find the write that can never be stored: the others still are, in order."""
+        middle = len(group) // 2
+        self._commit(group[:middle])
+        if self._failed:             # the database went away meanwhile
+            self._failed += group[middle:]
+        else:
+            self._commit(group[middle:])
+
+    def _transaction(self, group: list[Write]) -> None:
+        connection = self._connection or self._connect()
+        connection.exec_driver_sql(BEGIN[connection.dialect.name])
+        try:
+            self._carry_out(connection, group)
+            connection.exec_driver_sql("COMMIT")
+        except BaseException:
+            self._roll_back(connection)
+            raise
+
+    def _roll_back(self, connection: Connection) -> None:
+        try:
+            connection.exec_driver_sql("ROLLBACK")
+        except SQLAlchemyError:
+            self._let_go()       # the connection is gone, or SQLite has rolled back by itself: a new one knows for sure
+
+    def _succeeded(self, group: list[Write]) -> None:
+        self._retry_s = FIRST_RETRY_S
+        if not self._available:
+            self._available = True
+            self._tell(True, "")
+        self._work.finish(group, committed=True)
+
+    def _put_off(self, group: list[Write], error: Exception) -> None:
+        self._let_go()
+        self._failed = group
+        self._retry_at = time.monotonic() + self._retry_s
+        self._retry_s = min(self._retry_s * 2, LAST_RETRY_S)
+        if self._available:
+            self._available = False
+            self._tell(False, unavailable(error).message)
+
+    # --- reading ---
+
+    def _slice(self) -> None:
+        """Read until something is answered or the time is up; what is not finished goes behind the others."""
+        until = time.monotonic() + SLICE_S
+        read = self._work.reads.popleft()
+        try:
+            connection = self._connection or self._connect()
+            if read.running is None:
+                read.running = read.reading(connection)
+            while True:
+                next(read.running)
+                if time.monotonic() > until:
+                    self._work.reads.append(read)
+                    return
+        except StopIteration as end:
+            read.result = end.value
+        except Exception as error:
+            if self._again(read, error):
+                return
+        read.running = None
+        self._work.answer(read)
+
+    def _again(self, read: Read, error: Exception) -> bool:
+        """Whether to try it once more, from its start."""
+        read.running = None
+        read.tries += 1
+        if lasting(error):
+            read.error = refused(error)
+            return False
+        self._let_go()
+        if read.tries < READ_TRIES:
+            self._work.reads.appendleft(read)
+            return True
+        read.error = unavailable(error)
+        return False
+
+    # --- the connection ---
+
+    def _connect(self) -> Connection:
+        try:
+            connection = self._engine.connect()
+            try:
+                self._prepare(connection)
+            except BaseException:
+                _close(connection)
+                raise
+        except Exception as error:
+            raise Unreachable from error
+        self._connection = connection
+        return connection
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        for read in self._work.reads:
+            read.running = None      # it has lost its place, and starts again
+        if connection is not None:
+            _close(connection)
+        self._engine.dispose()
+
+
+def _close(connection: Connection) -> None:
+    try:
+        connection.invalidate()      # close the socket or file itself: no farewell that a dead server must answer
+        connection.close()
+    except SQLAlchemyError:
+        pass                         # it was gone already
