@@ -103,8 +103,9 @@ async def test_a_prompt_becomes_a_streaming_chat(asked: Asked) -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_body_that_does_not_stream_is_one_output_with_the_whole_reply(asked: Asked) -> None:
     call = await asked.ask(body=b'{"model":"a","messages":[]}', api="chat/completions")
-    reply = json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "hey"}, "finish_reason": "stop"}],
-                        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}}).encode()
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hey"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    reply = json.dumps({"choices": [choice], "usage": usage}).encode()
     call.whole(reply)
     kind, outcome = await asked.run.ended()
     assert (kind, outcome.finish_reason, outcome.usage.completion_tokens) == ("completed", "stop", 2)
