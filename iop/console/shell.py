@@ -48,6 +48,7 @@ class Shell:
         self._stream: Any = None
         self._python: Any = None
         self._line_open = False                 # output has stopped within a line
+        self._no_more = False                   # the client will type nothing any more
         self._working = self._over = False
 
     # --- the session
@@ -74,7 +75,8 @@ class Shell:
         self._work()
 
     def input_ended(self) -> None:
-        if not self._busy:
+        self._no_more = True
+        if self._channel.pty and not self._busy:
             self._leave(0)
 
     def interrupt(self) -> None:
@@ -267,6 +269,8 @@ class Shell:
             self._channel.write_text(shown_error(error, json))
         self._draw()
         self._work()
+        if self._no_more and not self._busy:
+            self._leave(0)
 
     # --- python
 

@@ -134,6 +134,11 @@ class Console:
 
 
 @pytest.fixture
+def need_tool() -> Callable[[str], None]:
+    return need
+
+
+@pytest.fixture
 def until() -> Callable[..., object]:
     return waited_until
 

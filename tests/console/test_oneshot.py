@@ -6,6 +6,7 @@ import json
 
 import pytest
 import pytest_twisted
+from twisted.internet import reactor
 
 from iop import events
 from iop.errors import PolicyDenied
@@ -105,3 +106,23 @@ async def test_a_client_that_leaves_a_tail_cancels_nothing(console, until):
     program.kill()
     await until(lambda: run.cursors[-1].closed, "the cursor to close")
     assert run.cancels == []
+
+
+@ensure
+async def test_a_reader_that_stops_reading_stops_the_stream_and_loses_nothing(console, until):
+    await console.ssh("run", "tiny", "x", "--detach")
+    run = console.edge.last
+    run.start()
+    lines = [f"{number:07d} " + "x" * 1015 + "\n" for number in range(24 * 1024)]      # 24 MiB
+    for at in range(0, len(lines), 64):
+        run.emit(events.output("".join(lines[at:at + 64])))
+    run.end("completed")
+    program = console.start(console.command("tail", run.record.run_id))
+    program.transport.pipes[1].pauseProducing()
+    channel = await until(lambda: next((c for c in console.server.sessions if c.full), None), "the window to be full")
+    stopped_at = run.cursors[-1].after
+    assert stopped_at < run.last_id
+    assert len(channel.buf) < 1024 * 1024
+    program.transport.pipes[1].resumeProducing()
+    assert await program.ended.addTimeout(60, reactor) == 0
+    assert program.out.decode() == "".join(lines)
