@@ -189,10 +189,8 @@ class LinkDialer(ReconnectingClientFactory):
 
     def _why_not(self, link: LinkProtocol, reason: IOPError, failure: Failure | None) -> IOPError:
         """Why a connection ended before Welcome: TLS's own reason when it was TLS."""
-        if self._tls is not None and failure is not None:
-            sentence = explain(failure, self._tls, self._address)
-            if sentence:
-                return LinkUntrusted(sentence)
+        if self._tls is not None and failure is not None and not link.opened:
+            return LinkUntrusted(explain(failure, self._tls, self._address))
         return reason
 
     def _failed(self, error: IOPError) -> None:

@@ -36,7 +36,6 @@ class _Arrival:
 
     source: str | None
     deadline: IDelayedCall
-    opened: bool = False
     greeting: Deferred[None] | None = None
 
 
@@ -95,7 +94,7 @@ class LinkListener(Factory):
     # --- Host -----------------------------------------------------------------------------------------------------
 
     def link_opened(self, link: LinkProtocol) -> None:
-        self._arrivals[link].opened = True
+        """The dialer speaks first."""
 
     def greeting_received(self, link: LinkProtocol, kind: str, message: Hello) -> None:
         arrival = self._arrivals[link]
@@ -113,6 +112,8 @@ class LinkListener(Factory):
         arrival = self._arrivals.pop(link, None)
         if arrival is not None:
             self._left(arrival)
+            if failure is not None and not link.opened:
+                self.protocol_errors["tls_failed"] += 1
             self.log.info("{remote} left before it was greeted: {reason}", remote=link.remote, reason=reason.message)
         else:
             self.links_up -= 1
@@ -162,10 +163,9 @@ class LinkListener(Factory):
         """The deadline before Welcome has passed."""
         error = RemoteProtocolError(f"No {'greeting' if self._arrivals[link].greeting else 'Hello'} within "
                                     f"{HELLO_S:g} s.", code="handshake_timeout")
-        opened = self._arrivals[link].opened
         self.protocol_broken(link, error)
-        if not opened:
-            link.abort(error)
+        if not link.opened:
+            link.abort(error)        # a Reject would wait for a TLS handshake that does not come
 
     def _left(self, arrival: _Arrival) -> None:
         self._gate.leave(arrival.source)

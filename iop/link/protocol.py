@@ -53,6 +53,7 @@ class LinkProtocol(Int32StringReceiver):
         self.peer_id = ""
         self.epoch = 0
         self.remote = ""
+        self.opened = False          # the transport stands, TLS included
         self.session = session
         self.MAX_LENGTH = session.max_length
         self._host = host
@@ -78,10 +79,11 @@ class LinkProtocol(Int32StringReceiver):
             self.transport.setTcpKeepAlive(1)
             _set_user_timeout(self.transport)
         if not ISSLTransport.providedBy(self.transport):
-            self._host.link_opened(self)
+            self.handshakeCompleted()
 
     def handshakeCompleted(self) -> None:
-        """TLS stands and the peer is who it should be: until here, not a byte of ours was sent."""
+        """TLS, if any, stands and the peer is who it should be: until here, not a byte of ours was sent."""
+        self.opened = True
         self._host.link_opened(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -244,9 +246,6 @@ class LinkProtocol(Int32StringReceiver):
         if self._abort_call is not None:
             self._abort_call.cancel()
             self._abort_call = None
-        probes, self._probes = self._probes, {}
-        for probe in probes.values():
-            probe.cancel()
         self._host.link_closed(self, reason, failure)
         handler, self._handler = self._handler, None
         if handler is not None:
@@ -254,6 +253,8 @@ class LinkProtocol(Int32StringReceiver):
                 handler.link_down(self, reason)
             except Exception:
                 self.log.failure("the role failed in link_down of the link with {peer}", peer=self.peer_id)
+        for probe in list(self._probes.values()):
+            probe.cancel()           # last: who waits for it lets a newcomer in at once
 
 
 _OWN = {

@@ -12,7 +12,8 @@ import re
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from OpenSSL import SSL, crypto
 from service_identity import VerificationError
 from service_identity.exceptions import CertificateError
@@ -53,14 +54,13 @@ def server_options(cert_file: str, key_file: str) -> CertificateOptions:
         with open(cert_file, "rb") as stream:
             chain = x509.load_pem_x509_certificates(stream.read())
         with open(key_file, "rb") as stream:
-            key = crypto.load_privatekey(crypto.FILETYPE_PEM, stream.read())
-        certificates = [crypto.X509.from_cryptography(certificate) for certificate in chain]
-        options = CertificateOptions(privateKey=key, certificate=certificates[0], extraCertChain=certificates[1:],
+            key = load_pem_private_key(stream.read(), None)
+        options = CertificateOptions(privateKey=key, certificate=chain[0], extraCertChain=chain[1:],
                                      raiseMinimumTo=TLSVersion.TLSv1_2)
         options.getContext().check_privatekey()
     except OSError as error:
         raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from None
-    except (ValueError, crypto.Error, SSL.Error, IndexError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, SSL.Error) as error:
         raise ConfigError(f"{cert_file} and {key_file} are no certificate and key that belong together (PEM): "
                           f"{_first_line(error)}.") from None
     return options
@@ -144,17 +144,22 @@ class ClientOptions:
 
 
 def explain(failure: Failure, options: ClientOptions, address: str) -> str:
-    """Why a TLS connection ended before anything was said, as a sentence; empty when it was not TLS's doing."""
+    """Why a connection ended before TLS stood, as a sentence."""
     if options.refusal:
         return f"The certificate of the edge at {address} {options.refusal}."
-    if failure.check(SSL.Error):
-        reasons = [entry[-1] for entry in failure.value.args[0]] if failure.value.args else []
-        if any(reason.lower() in _NO_TLS for reason in reasons if reason):
-            return f"What listens at {address} does not speak TLS."
-        if not reasons:
-            return f"{address} ended the connection during the TLS handshake; it may not speak TLS."
-        return f"The TLS handshake with {address} failed: {', '.join(reason for reason in reasons if reason)}."
-    return ""
+    reasons = _openssl_reasons(failure)
+    if any(reason.lower() in _NO_TLS for reason in reasons):
+        return f"What listens at {address} does not speak TLS."
+    if reasons:
+        return f"The TLS handshake with {address} failed: {', '.join(reasons)}."
+    return f"{address} ended the connection during the TLS handshake; it may not speak TLS."
+
+
+def _openssl_reasons(failure: Failure) -> list[str]:
+    """The last words of OpenSSL's error queue: [(library, function, reason), ...]."""
+    if not failure.check(SSL.Error) or not failure.value.args or not isinstance(failure.value.args[0], list):
+        return []
+    return [entry[-1] for entry in failure.value.args[0] if entry[-1]]
 
 
 def _read_pin(pin: str) -> str:
