@@ -106,6 +106,10 @@ class OwnPostgreSQL(PostgreSQL):
                         raise RuntimeError(f"PostgreSQL did not start: {log.read()[-2000:]}") from None
                 time.sleep(0.05)
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def stop(self) -> None:
         """A fast shutdown: sessions are cut, what was committed stays."""
         self._end(signal.SIGINT)

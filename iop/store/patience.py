@@ -8,13 +8,11 @@ from typing import Any
 from iop.errors import HistoryUnavailable
 from iop.store.work import Write
 
-PATIENCE_S = 5.0
-
 
 class Patience:
     """Fails the Deferreds of writes that are not committed in time. The write itself stays queued, in its place."""
 
-    def __init__(self, clock: Any, seconds: float = PATIENCE_S) -> None:
+    def __init__(self, clock: Any, seconds: float) -> None:
         self._clock = clock
         self._seconds = seconds
         self._waiting: deque[tuple[float, Write, bool]] = deque()

@@ -14,6 +14,7 @@ from iop.events import now_us
 from iop.store import bulk, tables
 from iop.store.engine import file_url
 from iop.store.store import Store
+from iop.store.text import clean
 from iop.store.work import Write
 
 _table = tables.node_runs
@@ -91,10 +92,10 @@ def _carry_out(connection: Connection, writes: Sequence[Write]) -> None:
             write.result = bulk.insert(connection, _table, _ROW, [write.values]) == 1
             continue
         run_id, attempt, changes = write.values
-        statement = _table.update().where(_table.c.run_id == run_id, _table.c.attempt == attempt)
+        statement = _table.update().where(_table.c.run_id == clean(run_id), _table.c.attempt == attempt)
         if write.kind == "end":
             statement = statement.where(_table.c.ended_us == 0)
-        connection.execute(statement.values(changes))
+        connection.execute(statement.values({name: clean(value) for name, value in changes.items()}))
 
 
 def _open_runs(connection: Connection) -> Generator[None, None, list[NodeRun]]:

@@ -23,7 +23,8 @@ from iop.store.patience import Patience
 from iop.store.work import Reading, Work, Write
 from iop.store.worker import Worker
 
-OPEN_PATIENCE_S = 10.0           # a database that is started together with us
+OPEN_PATIENCE_S = 10.0           # for a database that is started together with us
+PATIENCE_S = 5.0                 # of callers who wait for a commit before they are told that there is none
 
 
 class Store:
@@ -43,7 +44,7 @@ class Store:
         self._reactor = reactor
         self._prepare_writer = prepare
         self._carry_out = carry_out
-        self._patience = Patience(reactor)
+        self._patience = Patience(reactor, PATIENCE_S)
         self._writing = Work(reactor)
         self._writing.came_too_late = came_too_late
         self._reading = self._writing if shares_connection(url) else Work(reactor)
@@ -53,23 +54,23 @@ class Store:
 
     # --- life ---
 
-    def open(self, patience_s: float = OPEN_PATIENCE_S) -> Deferred:
-        """Connect and migrate, trying for `patience_s`; fires when ready. Fails with ConfigError or HistoryUnavailable."""
-        return Deferred.fromCoroutine(self._open(patience_s))
+    def open(self) -> Deferred:
+        """Connect and migrate; fires when ready. Fails with ConfigError, or with HistoryUnavailable after 10 s."""
+        return Deferred.fromCoroutine(self._open())
 
-    async def _open(self, patience_s: float) -> None:
+    async def _open(self) -> None:
         make_file(self._url)
         self._log_database()
-        await self._start(self._writing, self._prepare_first, patience_s)
+        await self._start(self._writing, self._prepare_first)
         if self._reading is not self._writing:
-            await self._start(self._reading, lambda connection: None, patience_s)
+            await self._start(self._reading, lambda connection: None)
         self.available = True
 
     def _prepare_first(self, connection: Connection) -> None:
         migrate(connection, self._line)
         self._prepare_writer(connection)
 
-    def _start(self, work: Work, prepare: Callable[[Connection], None], patience_s: float) -> Deferred:
+    def _start(self, work: Work, prepare: Callable[[Connection], None]) -> Deferred:
         """Begin a thread; fires when it is connected."""
         opened: Deferred = Deferred()
         ended: Deferred = Deferred()
@@ -79,7 +80,7 @@ class Store:
 
         def live() -> None:
             try:
-                worker.open(patience_s)
+                worker.open(OPEN_PATIENCE_S)
             except Exception as error:
                 from_thread(opened.errback, error)
                 work.abandon(HistoryUnavailable())

@@ -1,0 +1,341 @@
+"""The database is locked, full, gone or restarted: nothing is acknowledged, nothing is lost, and it recovers by itself."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from pytest_twisted import ensureDeferred
+from sqlalchemy.exc import OperationalError
+from twisted.internet import defer, reactor, task, threads
+
+from iop.errors import HistoryUnavailable
+from iop.proto import node_pb2, run_pb2
+from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.runs import START, new_run_id
+from iop.store import engine, store, worker
+from iop.store.history import History
+
+
+def a_run(**fields) -> RunRecord:
+    return RunRecord(run_id=new_run_id(), state="queued", adapter="mock", target="echo", created_us=1, **fields)
+
+
+def number(seq: int) -> bytes:
+    return b"%08d" % seq
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch) -> None:
+    """The same waits, shorter."""
+    monkeypatch.setattr(store, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(worker, "LAST_RETRY_S", 0.1)
+    monkeypatch.setattr(worker, "CLOSE_PATIENCE_S", 0.5)
+    monkeypatch.setattr(engine, "_SQLITE_SETTINGS", (*engine._SQLITE_SETTINGS, "PRAGMA busy_timeout=50"))
+
+
+async def until(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await task.deferLater(reactor, 0.01)
+
+
+def watch(history: History) -> list[bool]:
+    changes: list[bool] = []
+    history.on_change = changes.append
+    return changes
+
+
+class Lock:
+    """Another process's lock on the whole file."""
+
+    def __init__(self, path) -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.execute("BEGIN IMMEDIATE")
+
+    def release(self) -> None:
+        self.connection.execute("ROLLBACK")
+        self.connection.close()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "history.db"
+
+
+async def opened(url: str) -> History:
+    history = History(url, reactor)
+    await history.open()
+    return history
+
+
+@ensureDeferred
+async def test_a_locked_file_makes_batches_wait_and_people_be_told(path) -> None:
+    history = await opened(f"sqlite:///{path}")
+    changes = watch(history)
+    known = a_run()
+    await history.create_run(known)
+    lock = Lock(path)
+    run_id = known.run_id
+    appended = [history.append(run_id, 1, seq, seq, number(seq)) for seq in range(1, 101)]
+    event = history.append_event(node_pb2.EdgeNodeEvent(kind="node_up"))
+    refused, line = a_run(), run_pb2.Source()
+    for impatient in (history.create_run(refused), history.audit(line, "withdrawn", ""),
+                      history.update_run(run_id, {"state": "running"}),
+                      history.put_session(SessionRecord(session_id="s", node_id="", adapter="", target="", created_us=0,
+                                                        used_us=0))):
+        with pytest.raises(HistoryUnavailable):
+            await impatient
+    assert not any(deferred.called for deferred in appended)
+    assert changes == [False]
+    assert not history.available
+    assert history.backlog() >= 100
+    appended.append(history.append(run_id, 1, 101, 101, number(101)))
+    lock.release()
+    await defer.gatherResults(appended)
+    assert await event == 1
+    assert await history.batches(run_id, START, 1 << 20) == [number(seq) for seq in range(1, 102)]
+    # What was withdrawn was not done; what only lost its caller was.
+    assert [run.run_id for run in (await history.runs(RunQuery()))[0]] == [run_id]
+    assert (await history.run(run_id)).state == "running"
+    assert [session.session_id for session in await history.sessions()] == ["s"]
+    assert changes == [False, True]
+    await history.close()
+    rows = sqlite3.connect(path).execute("SELECT count(*) FROM audit").fetchone()
+    assert rows == (0,)
+
+
+@ensureDeferred
+async def test_reads_go_on_while_the_file_is_locked(path) -> None:
+    history = await opened(f"sqlite:///{path}")
+    run = a_run()
+    await history.create_run(run)
+    lock = Lock(path)
+    waiting = history.append(run.run_id, 1, 1, 1, b"x")
+    assert (await history.run(run.run_id)).run_id == run.run_id
+    await until(lambda: not history.available)
+    assert (await history.run(run.run_id)).run_id == run.run_id
+    lock.release()
+    await waiting
+    await history.close()
+
+
+@ensureDeferred
+async def test_a_run_stored_after_its_caller_was_told_no_is_ended(path, monkeypatch) -> None:
+    """The caller's patience ends while the commit is already under way."""
+    history = await opened(f"sqlite:///{path}")
+    gate = threading.Event()
+    commit = worker.Worker._transaction
+
+    def slow(self, group) -> None:
+        commit(self, group)
+        gate.wait(20)
+
+    monkeypatch.setattr(worker.Worker, "_transaction", slow)
+    run = a_run()
+    with pytest.raises(HistoryUnavailable):
+        await history.create_run(run)
+    gate.set()
+    await until(lambda: history.backlog() == 0)
+    stored = await history.run(run.run_id)
+    assert (stored.state, stored.outcome_code) == ("failed", "history_unavailable")
+    assert await history.open_runs() == []
+    await history.close()
+
+
+@ensureDeferred
+async def test_closing_while_the_file_is_locked_acknowledges_nothing(path) -> None:
+    history = await opened(f"sqlite:///{path}")
+    lock = Lock(path)
+    waiting = history.append(new_run_id(), 1, 1, 1, b"x")
+    await history.close()
+    with pytest.raises(HistoryUnavailable):
+        await waiting
+    lock.release()
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM batches").fetchone() == (0,)
+
+
+@ensureDeferred
+async def test_a_full_database_recovers_once_there_is_room(path, monkeypatch) -> None:
+    history = await opened(f"sqlite:///{path}")
+    await history.close()
+    with monkeypatch.context() as room:
+        room.setattr(engine, "_SQLITE_SETTINGS", (*engine._SQLITE_SETTINGS, "PRAGMA max_page_count=60"))
+        history = await opened(f"sqlite:///{path}")
+        changes = watch(history)
+        run_id = new_run_id()
+        appended = [history.append(run_id, 1, seq, seq, number(seq) * 500) for seq in range(1, 201)]
+        await until(lambda: changes == [False])
+        assert await history.committed(run_id, 1) == sum(deferred.called for deferred in appended) < 200
+        with pytest.raises(HistoryUnavailable):
+            await history.create_run(a_run())
+    await defer.gatherResults(appended)
+    assert await history.batches(run_id, START, 1 << 30) == [number(seq) * 500 for seq in range(1, 201)]
+    assert changes == [False, True]
+    await history.close()
+
+
+# Its files may not grow beyond 300 kB until the parent says so: what a full disk does to write().
+_LIMITED = """
+import resource, signal, sys
+from twisted.internet import defer, reactor, task
+from iop.store.history import History
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+async def main():
+    history = History(sys.argv[1], reactor)
+    await history.open()
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, unlimited[1]))
+    appended = [history.append("r", 1, seq, seq, b"%08d" % seq * 500) for seq in range(1, 201)]
+    while history.available:
+        await task.deferLater(reactor, 0.01)
+    print("unavailable", sum(deferred.called for deferred in appended) < 200, flush=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    await defer.gatherResults(appended)
+    print("available", history.available, await history.committed("r", 1), flush=True)
+    await history.close()
+
+task.react(lambda _: defer.Deferred.fromCoroutine(main()))
+"""
+
+
+def test_a_disk_that_takes_no_more_bytes_recovers(path) -> None:
+    done = subprocess.run([sys.executable, "-c", _LIMITED, f"sqlite:///{path}"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.stdout.splitlines() == ["unavailable True", "available True 200"], done.stderr
+    stored = sqlite3.connect(path).execute("SELECT first_seq, packed FROM batches ORDER BY 1").fetchall()
+    assert stored == [(seq, b"%08d" % seq * 500) for seq in range(1, 201)]
+
+
+@ensureDeferred
+async def test_a_database_that_refuses_everything_recovers(path) -> None:
+    history = await opened(f"sqlite:///{path}")
+    changes = watch(history)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("CREATE TRIGGER broken BEFORE INSERT ON batches BEGIN SELECT no_such_function(); END")
+    waiting = history.append("r", 1, 1, 1, b"x")
+    await until(lambda: changes == [False])
+    other.execute("DROP TRIGGER broken")
+    await waiting
+    assert changes == [False, True]
+    other.close()
+    await history.close()
+
+
+# --- PostgreSQL ---
+
+
+@pytest.fixture
+def server(postgresql):
+    """The server, if it is ours to stop; it runs again afterwards."""
+    if not postgresql.ours:
+        pytest.skip("the server is not ours to stop")
+    yield postgresql
+    if not postgresql.running:
+        postgresql.start()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+@ensureDeferred
+async def test_a_server_restarted_in_mid_stream_loses_and_doubles_nothing(server, postgresql_url, how) -> None:
+    history = await opened(postgresql_url)
+    changes = watch(history)
+    run_id = new_run_id()
+    appended, acknowledged = [], []
+
+    def feed() -> None:
+        for _ in range(20):
+            seq = len(appended) + 1
+            appended.append(history.append(run_id, 1, seq, seq, number(seq), {"output_text": str(seq)})
+                            .addCallback(lambda _, seq=seq: acknowledged.append(seq)))
+            history.append_event(node_pb2.EdgeNodeEvent(kind=f"e{seq}"))
+
+    await history.create_run(a_run())
+    await history.create_run(RunRecord(run_id=run_id, state="running", adapter="a", target="t"))
+    feeder = task.LoopingCall(feed)
+    feeder.start(0.005)
+    await until(lambda: len(acknowledged) > 200)
+    await threads.deferToThread(getattr(server, how))
+    await until(lambda: not history.available)
+    with pytest.raises(HistoryUnavailable):
+        await history.create_run(a_run())
+    with pytest.raises(HistoryUnavailable):
+        await history.run(run_id)
+    await threads.deferToThread(server.start)
+    await until(lambda: history.available)
+    count = len(acknowledged)
+    await until(lambda: len(acknowledged) > count + 200)
+    feeder.stop()
+    await defer.gatherResults(appended)
+    assert acknowledged == list(range(1, len(appended) + 1))
+    found = await history.batches(run_id, START, 1 << 30)
+    assert found == [number(seq) for seq in range(1, len(appended) + 1)]
+    assert (await history.run(run_id)).output_text == str(len(appended))
+    assert changes == [False, True]
+    assert len((await history.runs(RunQuery()))[0]) == 2
+    await until(lambda: history.backlog() == 0)
+    kinds, after = [], 0
+    while page := await history.events(after, 1000):
+        kinds += [event.kind for event in page]
+        after = page[-1].event_id
+    assert kinds == [f"e{seq}" for seq in range(1, len(appended) + 1)]
+    await history.close()
+
+
+@ensureDeferred
+async def test_an_answer_to_a_commit_that_was_lost_does_not_double_it(url, monkeypatch) -> None:
+    """The database has committed, but says so to nobody."""
+    history = await opened(url)
+    commit = worker.Worker._transaction
+    lost = []
+
+    def cut(self, group) -> None:
+        commit(self, group)
+        if len(lost) < 2:
+            lost.append(len(group))
+            raise OperationalError("COMMIT", None, Exception("cut"))
+
+    monkeypatch.setattr(worker.Worker, "_transaction", cut)
+    run = a_run(principal="ann", idempotency_key="k")
+    waiting = [history.create_run(run), history.append(run.run_id, 1, 1, 1, b"x", {"state": "running"}),
+               history.append_event(node_pb2.EdgeNodeEvent(kind="one")), history.audit(run_pb2.Source(), "a", "d"),
+               history.append_event(node_pb2.EdgeNodeEvent(kind="two"))]
+    while len(lost) < 1:
+        await task.deferLater(reactor, 0.01)
+    waiting.append(history.update_run(run.run_id, {"state": "completed"}))
+    answers = await defer.gatherResults(waiting)
+    assert answers[0] == run
+    assert [answers[2], answers[4]] == [1, 2]
+    assert await history.batches(run.run_id, START, 100) == [b"x"]
+    assert [event.kind for event in await history.events(0, 10)] == ["one", "two"]
+    assert (await history.run(run.run_id)).state == "completed"
+    await history.close()
+
+
+@ensureDeferred
+async def test_a_server_that_is_not_there_at_the_start_is_waited_for(server, postgresql_url) -> None:
+    server.stop()
+    history = History(postgresql_url, reactor)
+    opening = history.open()
+    await task.deferLater(reactor, 0.3)
+    assert not opening.called
+    await threads.deferToThread(server.start)
+    await opening
+    await history.append("r", 1, 1, 1, b"x")
+    await history.close()
+
+
+@ensureDeferred
+async def test_a_server_that_never_comes_is_told(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("iop.store.store.OPEN_PATIENCE_S", 0.2)
+    history = History(f"postgresql://u@/d?host={tmp_path}", reactor)
+    with pytest.raises(HistoryUnavailable):
+        await history.open()
+    await history.close()

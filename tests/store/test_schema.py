@@ -1,0 +1,119 @@
+"""Migrations, and which databases are refused."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from pytest_twisted import ensureDeferred
+from twisted.internet import reactor
+
+from iop.errors import ConfigError, HistoryUnavailable
+from iop.store import tables
+from iop.store.engine import file_url, make_engine, one_connection_only, parse_url, shares_connection
+from iop.store.history import History
+from iop.store.migrate import migrate
+from iop.store.record import NodeRecord
+
+
+@pytest.mark.parametrize("line", ["history", "record"])
+def test_the_migrations_make_exactly_the_tables_that_queries_use(url, line) -> None:
+    with make_engine(parse_url(url)).connect() as connection:
+        migrate(connection, line)
+        differences = compare_metadata(MigrationContext.configure(connection), getattr(tables, line))
+    assert differences == []
+
+
+def test_a_database_is_migrated_once(url) -> None:
+    with make_engine(parse_url(url)).connect() as connection:
+        assert migrate(connection, "history") == migrate(connection, "history") == "history_0001"
+
+
+@pytest.mark.parametrize("line", ["history", "record"])
+def test_a_newer_schema_is_refused_and_left_alone(url, line) -> None:
+    with make_engine(parse_url(url)).connect() as connection:
+        migrate(connection, line)
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'later_0009'")
+        with pytest.raises(ConfigError, match="later_0009"):
+            migrate(connection, line)
+        assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == "later_0009"
+
+
+@ensureDeferred
+async def test_a_history_with_a_newer_schema_does_not_open(history, url) -> None:
+    await history.close()
+    with make_engine(parse_url(url)).connect() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'later_0009'")
+    again = History(url, reactor)
+    with pytest.raises(ConfigError, match="newer"):
+        await again.open()
+    await again.close()
+    with pytest.raises(HistoryUnavailable):
+        await again.run("r")
+
+
+@ensureDeferred
+async def test_a_node_record_is_no_history(tmp_path) -> None:
+    record = NodeRecord(f"{tmp_path}/x.db", reactor)
+    await record.open()
+    await record.close()
+    history = History(f"sqlite:///{tmp_path}/x.db", reactor)
+    with pytest.raises(ConfigError, match="something else"):
+        await history.open()
+    await history.close()
+
+
+@ensureDeferred
+async def test_a_file_that_others_may_read_is_refused(tmp_path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"")
+    os.chmod(path, 0o644)
+    history = History(f"sqlite:///{path}", reactor)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        await history.open()
+    await history.close()
+
+
+@ensureDeferred
+async def test_a_folder_that_is_missing_is_told(tmp_path) -> None:
+    history = History(f"sqlite:///{tmp_path}/none/history.db", reactor)
+    with pytest.raises(ConfigError, match="No such file"):
+        await history.open()
+    await history.close()
+
+
+@pytest.mark.parametrize("text", ["", "history.db", "oracle://x", "mysql://u@h/d", "nonsense://", "sqlite//x"])
+def test_a_url_that_means_no_history_is_refused(text) -> None:
+    with pytest.raises(ConfigError):
+        parse_url(text)
+
+
+def test_a_postgresql_url_means_psycopg_3() -> None:
+    assert parse_url("postgresql://u@h/d").drivername == "postgresql+psycopg"
+    assert parse_url("postgresql+psycopg2://u@h/d").drivername == "postgresql+psycopg"
+
+
+@pytest.mark.parametrize(("version", "single"), [
+    ((3, 40, 1), True), ((3, 44, 5), True), ((3, 44, 6), False), ((3, 45, 0), True), ((3, 50, 6), True),
+    ((3, 50, 7), False), ((3, 51, 2), True), ((3, 51, 3), False), ((3, 52, 0), False), ((4, 0, 0), False)])
+def test_which_sqlite_may_use_several_connections(version, single) -> None:
+    assert one_connection_only(version) is single
+
+
+def test_reads_have_a_connection_of_their_own_where_that_is_safe(monkeypatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
+    assert not shares_connection(file_url("/x.db"))
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
+    assert shares_connection(file_url("/x.db"))
+    assert not shares_connection(parse_url("postgresql://u@h/d"))
+
+
+def test_an_sqlite_connection_is_set_up_safely(tmp_path) -> None:
+    with make_engine(file_url(f"{tmp_path}/x.db")).connect() as connection:
+        values = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in (
+            "journal_mode", "synchronous", "busy_timeout", "foreign_keys", "trusted_schema")}
+    assert values == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 5000, "foreign_keys": 1,
+                      "trusted_schema": 0}
