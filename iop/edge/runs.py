@@ -17,7 +17,7 @@ from iop.errors import IOPError, NoSuchRun
 from iop.events import ENDING_KINDS, ending, ending_of, now_us, outcome_of
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest, Source
 from iop.records import RunRecord
-from iop.runs import EventId
+from iop.runs import START, EventId
 
 log = Logger()
 
@@ -89,7 +89,7 @@ class Runs:
 
     def add(self, record: RunRecord, request: RunRequest, *, committed_seq: int = 0, pin: str = "") -> Run:
         """Take up a run that history has; `committed_seq` of its attempt is there already."""
-        place = EventId(record.attempt, committed_seq) if record.attempt else EventId(0, 0)
+        place = EventId(record.attempt, committed_seq) if committed_seq else START
         run = Run(record, request, RunLog(record.run_id, place, self._tail_bytes, self._dirty), pin)
         self._runs[record.run_id] = run
         return run
@@ -137,6 +137,7 @@ class Runs:
                            events=[ending(kind, outcome)])
         entry = run.log.append(batch, pack(batch))
         if entry is not None:
+            run.sent = False             # whatever a node still sends of it is late
             self._end(run, entry, {"attempt": batch.attempt})
             self.flush()
 

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from zope.interface.verify import verifyObject
+
+from iop.config import LimitsConfig
+from iop.edge.reports import Ended, judge
+from iop.errors import AuthFailed
+from iop.events import ending, output, started
+from iop.interfaces import IGreeter, ILinkHandler
+from iop.keys import KeyRing, make_key
+from iop.proto.link_pb2 import (
+    VERDICT_CANCEL,
+    VERDICT_CONTINUE,
+    VERDICT_FENCED,
+    VERDICT_UNKNOWN,
+    Hello,
+    RunReport,
+)
+from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, TargetConfig
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest
+from iop.records import RunRecord
+from iop.runs import START
+from tests.edge.conftest import PERSON, FakeEdge, FakeNode, edge_config, entry, prompt, result_of, status, texts
+
+
+def report(request: RunRequest, last: int, *, first: int = 1, open_: bool = True) -> RunReport:
+    return RunReport(run_id=request.run_id, attempt=request.attempt, first_unacked=first, last_spooled=last, open=open_)
+
+
+def running(edge: FakeEdge, node: FakeNode, *events: str, **fields: Any) -> RunRequest:
+    """A run that is at work, with some output."""
+    edge.submit(prompt(**fields))
+    request = node.accept()
+    node.emit(request, 1, started("mock", "echo"))
+    for number, text in enumerate(events, 2):
+        node.emit(request, number, output(text))
+    return request
+
+
+def verdicts(node: FakeNode) -> dict[str, tuple[int, int]]:
+    return {word.run_id: (word.verdict, word.committed_seq) for page in node.all("verdicts") for word in page.runs}
+
+
+def test_the_greeter_lets_in_only_the_owner_of_a_token(edge: FakeEdge) -> None:
+    key, token = make_key("node", "n1")
+    edge.service.keyring = KeyRing([key])
+    greeter = edge.service.greeter
+    assert verifyObject(IGreeter, greeter)
+    assert verifyObject(ILinkHandler, result_of(greeter.greet(Hello(peer_id="n1", token=token), "x")))
+    for hello in (Hello(peer_id="n1", token="wrong"), Hello(peer_id="n1"), Hello(peer_id="n2", token=token)):
+        with pytest.raises(AuthFailed):
+            result_of(greeter.greet(hello, "10.0.0.9:1"))
+    (source, action, detail), = edge.history.kept.audits
+    assert (source.principal, action, detail["claimed"]) == ("n1", "node_refused", "n2")
+    assert token not in str(detail)
+
+
+def test_a_node_is_placeable_only_after_its_first_status(edge: FakeEdge) -> None:
+    node = edge.node(ready=False)
+    assert [kind for kind, _ in node.got] == ["verdicts", "node_config_payload"]
+    assert node.last("node_config_payload").whole
+    assert edge.service.node("n1").state == "up"
+    assert edge.submit().state == "queued"
+    node.ready()
+    assert node.last("run_request")
+    assert edge.kinds()[:3] == ["edge_started", "node_up", "run_queued"]
+
+
+def test_the_whole_configuration_carries_the_edges_defaults(make_edge: Any) -> None:
+    edge = make_edge(entry("n1", zone="a"))
+    edge.service.reload(edge_config(entry("n1", zone="a")).__class__(**{
+        **{name: getattr(edge.service._config, name) for name in edge.service._config.__struct_fields__},
+        "limits": LimitsConfig(run_s=60)}), edge.service.keyring)
+    payload = edge.node(ready=False).last("node_config_payload")
+    assert payload.adapters[0].targets[0].limits.run_s == 60 and dict(payload.labels) == {"zone": "a"}
+
+
+def test_faults_of_a_configuration_are_shown_and_explain_a_missing_target(edge: FakeEdge) -> None:
+    node = edge.node()
+    fault = ConfigFault(path="adapters/cli/targets/fix/argv", code="policy_denied", reason="sh is not allowed here.")
+    node.send("config_applied", ConfigApplied(revision=2, parts=[
+        ConfigPartApplied(path="adapters/cli", accepted=True, faults=[fault])]))
+    assert edge.service.node("n1").config_faults == ["adapters/cli/targets/fix/argv: sh is not allowed here."]
+    assert edge.kinds()[-1] == "config_rejected"
+    with pytest.raises(Exception, match="sh is not allowed here"):
+        edge.submit(prompt("fix", adapter="cli"))
+    node.send("config_applied", ConfigApplied(revision=3, parts=[ConfigPartApplied(path="adapters/cli", accepted=True)]))
+    assert edge.service.node("n1").config_faults == []
+
+
+def test_a_run_goes_on_when_its_node_comes_back_in_time(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node, "a")
+    node.pair.cut()
+    assert edge.run(request.run_id).state == "disconnected"
+    assert edge.service.node("n1").state == "down"
+    edge.clock.advance(100)
+    node = edge.node(reports=[report(request, 4, first=3)])
+    assert verdicts(node) == {request.run_id: (VERDICT_CONTINUE, 2)}
+    assert edge.run(request.run_id).state == "running"
+    node.emit(request, 3, output("b"), output("c"))
+    edge.clock.advance(10_000 - 9990)
+    cursor = result_of(edge.service.cursor(request.run_id, START))
+    assert texts(cursor.take(1 << 20)) == ["a", "b", "c"]
+
+
+def test_a_node_that_stays_away_loses_its_runs_and_what_it_still_sends_is_kept_apart(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node, "a")
+    node.pair.cut()
+    edge.clock.advance(601)
+    lost = edge.run(request.run_id)
+    assert (lost.state, lost.outcome_code, lost.attempt) == ("failed", "node_lost", 2)
+    node = edge.node(reports=[report(request, 3, first=3)])
+    assert verdicts(node) == {request.run_id: (VERDICT_FENCED, 2)}
+    node.emit(request, 3, output("late"))
+    assert list(edge.history.kept.late) == [(request.run_id, 1, 3)]
+    assert node.last("event_ack").through_seq == 3
+    assert edge.run(request.run_id).outcome_code == "node_lost"
+    assert edge.kinds().count("run_ended") == 1
+    cursor = result_of(edge.service.cursor(request.run_id, START))
+    assert texts(result_of(cursor.take(1 << 20))) == ["a"]
+
+
+def test_a_run_that_its_node_does_not_know_ends_once_as_node_restarted(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node, "a")
+    node.pair.cut()
+    node = edge.node()
+    ended = edge.run(request.run_id)
+    assert (ended.state, ended.outcome_code, ended.attempt) == ("failed", "node_restarted", 2)
+    assert edge.service.node("n1").running == 0
+
+
+def test_a_run_that_is_over_at_its_node_but_for_its_ending_continues(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node, "a")
+    node.pair.cut()
+    node = edge.node(reports=[report(request, 3, first=3, open_=False)])
+    assert verdicts(node)[request.run_id] == (VERDICT_CONTINUE, 2)
+    node.emit(request, 3, ending("failed", Outcome(code="node_restarted")))
+    assert edge.run(request.run_id).attempt == 1
+    assert edge.kinds().count("run_ended") == 1
+
+
+def test_a_run_that_may_safely_be_repeated_is_placed_again_before_its_first_output(edge: FakeEdge) -> None:
+    node = edge.node()
+    record = edge.submit(prompt(retry_safe=True))
+    node.pair.cut()
+    node = edge.node()
+    assert node.last("run_request").attempt == 2
+    node.play(node.accept(), "x")
+    assert edge.run(record.run_id).state == "completed"
+
+
+def test_a_cancel_while_the_node_is_away_is_its_verdict(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node)
+    node.pair.cut()
+    assert edge.cancel(request.run_id).state == "disconnected"
+    node = edge.node(reports=[report(request, 1, first=2)])
+    assert verdicts(node)[request.run_id] == (VERDICT_CANCEL, 1)
+
+
+def test_events_of_somebody_elses_run_end_the_link(make_edge: Any) -> None:
+    edge = make_edge(entry("n1"), entry("n2", "other"))
+    node, thief = edge.node("n1"), edge.node("n2", told=status("other"))
+    request = running(edge, node, "a")
+    thief.emit(request, 3, output("mine"))
+    assert thief.down is not None and "protocol_violation" in str(thief.down)
+    assert edge.service.node("n1").state == "up"
+    assert edge.history.kept.late == {}
+    stranger = edge.node("n2", told=status("other"))
+    stranger.send("event_batch", EventBatch(run_id="f" * 32, attempt=1, first_seq=1, events=[output("x")]))
+    assert stranger.down is not None
+
+
+def test_a_repeat_of_what_ended_long_ago_is_acknowledged_and_kept_once(edge: FakeEdge) -> None:
+    node = edge.node()
+    edge.submit()
+    request = node.accept()
+    node.play(request, "x")
+    node.emit(request, 2, output("x"))
+    assert edge.history.kept.late == {}
+    assert node.last("event_ack").through_seq == 2
+    node.emit(request, 4, output("after the end"))
+    assert list(edge.history.kept.late) == [(request.run_id, 1, 4)]
+    assert node.last("verdicts").runs[0].verdict == VERDICT_FENCED
+
+
+def test_verdicts_on_runs_that_are_not_live() -> None:
+    record = RunRecord(run_id="a" * 32, state="completed", adapter="mock", target="echo", node_id="n1", attempt=1)
+    said = RunReport(run_id=record.run_id, attempt=1, last_spooled=5)
+    assert judge("n1", said, None, None).verdict == VERDICT_UNKNOWN
+    assert judge("n2", said, None, Ended(record, 5)).verdict == VERDICT_UNKNOWN
+    over = judge("n1", said, None, Ended(record, 5))
+    assert (over.verdict, over.committed_seq) == (VERDICT_CONTINUE, 5)
+    record.attempt = 2
+    assert judge("n1", said, None, Ended(record, 4)).verdict == VERDICT_FENCED
+    said.attempt = 3
+    assert judge("n1", said, None, Ended(record, 4)).verdict == VERDICT_UNKNOWN
+
+
+def test_an_edge_that_starts_again_takes_up_what_was_open(edge: FakeEdge) -> None:
+    node = edge.node(told=status(concurrency=2))
+    request = running(edge, node, "a")
+    edge.submit()
+    waiting = edge.submit()
+    assert waiting.state == "queued"
+    again = edge.restarted()
+    assert again.run(request.run_id).state == "disconnected"
+    assert again.service.health()["runs_open"] == 3
+    node = again.node(reports=[report(request, 3)], told=status(concurrency=2))
+    assert verdicts(node)[request.run_id] == (VERDICT_CONTINUE, 2)
+    node.emit(request, 2, output("a"), output("b"), ending("completed", Outcome(code="ok")))
+    assert again.run(request.run_id).state == "completed"
+    cursor = result_of(again.service.cursor(request.run_id, START))
+    assert texts(result_of(cursor.take(1 << 20))) == ["a", "b"]
+    # The one that its node does not know ended, which made room for the one that waited.
+    assert node.last("run_request").run_id == waiting.run_id
+    assert sorted(record.outcome_code for record in again.history.kept.runs.values()) == ["", "node_restarted", "ok"]
+
+
+def test_an_edge_that_starts_again_waits_only_so_long(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node)
+    waiting = edge.submit(prompt(labels={"gpu": "yes"}))
+    again = edge.restarted()
+    again.clock.advance(601)
+    assert again.run(request.run_id).outcome_code == "node_lost"
+    assert again.run(waiting.run_id).outcome_code == "queue_timeout"
+
+
+def test_a_reload_sends_only_what_changed_and_leaves_work_alone(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node, "a")
+    sent = len(node.all("node_config_payload"))
+    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
+    assert len(node.all("node_config_payload")) == sent
+    changed = entry("n1", zone="b")
+    changed.adapters.append(AdapterConfig(adapter="cli", targets=[TargetConfig(name="fix")]))
+    edge.service.reload(edge_config(changed), edge.service.keyring)
+    payload = node.last("node_config_payload")
+    assert (payload.whole, [one.adapter for one in payload.adapters]) == (False, ["cli"])
+    assert dict(payload.labels) == {"zone": "b"}
+    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
+    assert list(node.last("node_config_payload").removed_adapters) == ["cli"]
+    node.emit(request, 3, ending("completed", Outcome(code="ok")))
+    assert edge.run(request.run_id).state == "completed"
+
+
+def test_a_key_that_is_taken_away_closes_its_link(edge: FakeEdge) -> None:
+    node = edge.node()
+    edge.service.reload(edge_config(entry("n1")), KeyRing([]))
+    node.pair.pump()
+    assert "auth_failed" in str(node.down)
+
+
+def test_a_key_that_comes_to_its_end_closes_its_link(edge: FakeEdge) -> None:
+    node = edge.node()
+    edge.service.keyring = KeyRing([])
+    edge.clock.advance(1)
+    node.pair.pump()
+    assert node.down is not None
+
+
+def test_frames_of_a_superseded_link_do_nothing(edge: FakeEdge) -> None:
+    old = edge.node()
+    request = running(edge, old)
+    handler = edge.service._registry.node("n1").handler
+    link = edge.service._registry.node("n1").link
+    old.pair.cut()
+    edge.node(reports=[report(request, 1)])
+    handler.frame_received(link, "event_batch", EventBatch(run_id=request.run_id, attempt=1, first_seq=2,
+                                                          events=[output("limbo")]), b"")
+    handler.link_down(link, None)
+    assert edge.service.node("n1").state == "up"
+    assert edge.service._runs.get(request.run_id).log.last.seq == 1
+
+
+def test_the_source_of_a_run_travels(edge: FakeEdge) -> None:
+    node = edge.node()
+    record = edge.submit()
+    assert node.last("run_request").source == PERSON
+    assert (record.face, record.principal, record.request_id) == ("http", "anna", "r1")
