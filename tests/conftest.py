@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from twisted.logger import globalLogPublisher
 
-pytest_plugins = ["tests.postgres"]
+pytest_plugins = ["tests.postgres", "tests.real.llama"]
 
 
 def pytest_collection_finish() -> None:
