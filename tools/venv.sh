@@ -20,11 +20,15 @@ if [ ! -x .venv/bin/python ] || ! .venv/bin/python -m pip --version >/dev/null 2
     "$python" -m venv .venv || fail "$python could not make a virtual environment in .venv."
 fi
 [ "$1" = "--no-deps" ] && what=$2 || what=$1
+case $1 in
+    .) what="IOP and its dependencies" ;;
+    .\[*) what="IOP with its extras ${1#.}" ;;
+esac
 case $1 in .*) set -- --editable "$@" ;; esac
 echo "iop: installing $what"
 log=.venv/install.log
 if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@" >"$log" 2>&1; then
-    if grep -qiE "connection|name resolution|network is unreachable|timed out|max retries|proxy" "$log"; then
+    if grep -qiE "connection|name resolution|network is unreachable|timed out|max retries|proxy|from versions: none" "$log"; then
         fail "The package index cannot be reached, so $what cannot be installed; look at the network and at pip's configuration ($log)."
     fi
     if grep -qiE "no matching distribution|could not find a version" "$log"; then
