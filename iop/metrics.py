@@ -64,11 +64,15 @@ class Metrics:
                              registry=self.registry)
         self._http_seconds = Histogram("iop_http_request_duration_seconds", "From the head of a request to its last byte.",
                                        ["route"], buckets=_SECONDS, registry=self.registry)
+        self._first_output = Histogram("iop_http_time_to_first_output_seconds",
+                                       "From the head of a request to the first output of its stream.", ["route"],
+                                       buckets=_SECONDS, registry=self.registry)
         self._ended = Counter("iop_runs_ended", "Runs that have ended, by outcome code and adapter.", ["code", "adapter"],
                               registry=self.registry)
         self._events = Counter("iop_lifecycle_events", "Lifecycle events by kind.", ["kind"], registry=self.registry)
         self._http_children: dict[tuple[str, int], Any] = {}
         self._second_children: dict[str, Any] = {}
+        self._first_children: dict[str, Any] = {}
         self._code, self._adapter, self._kind, self._node = Capped(), Capped(), Capped(), Capped()
         self._stop: Callable[[], object] | None = None
 
@@ -97,6 +101,13 @@ class Metrics:
             self._second_children.setdefault(key[0], self._http_seconds.labels(key[0]))
         child.inc()
         self._second_children[key[0]].observe(seconds)
+
+    def http_streaming(self, route: str, seconds: float) -> None:
+        """A stream has its first output."""
+        child = self._first_children.get(route)
+        if child is None:
+            child = self._first_children[route] = self._first_output.labels(route)
+        child.observe(seconds)
 
     def render(self) -> Deferred[bytes]:
         """The text of a scrape: read here, rendered on a thread."""

@@ -43,4 +43,4 @@ def make_site(edge: IEdgeService, keyring_of: Callable[[], KeyRing], config: Htt
     """The factory to listen with. `keyring_of` is asked at each request, so that a reload of the keys counts at once."""
     table = make_table(edge, config, metrics, clock)
     names = [*config.names, *([] if config.host in ("0.0.0.0", "::", "") else [config.host])]  # noqa: S104
-    return Site(Gate(table, keyring_of, names), clock, metrics.http_answered)
+    return Site(Gate(table, keyring_of, names), clock, metrics)

@@ -49,6 +49,7 @@ class ISiteOfChannel(Protocol):
     def now(self) -> float: ...
     def date(self) -> str: ...
     def answered(self, route: str, method: bytes, status: int, seconds: float) -> None: ...
+    def streaming(self, route: str, seconds: float) -> None: ...
 
 
 class HttpRequest(http.Request):
@@ -174,6 +175,7 @@ class HttpRequest(http.Request):
             self.chunked = 0
             self._done(response.status)
             return
+        self._site.streaming(self.route_label, self._site.now() - self._begun)
         self._pump = Pump(response.source, self._write_piece, self._streamed, self._site.now)
         if self.channel._waitingForTransport:
             self._pump.pauseProducing()
@@ -280,7 +282,7 @@ class Channel(http.HTTPChannel):
         request = self.requests[-1]
         self.persistent = self.checkPersistence(request, self._version)
         request.head_received(self._command, self._path, self._version, self.length)
-        if request.refusal is not None and self.length != 0:
+        if request.refusal is not None and (self.length != 0 or request.requestHeaders.hasHeader(b"transfer-encoding")):
             self.refuse(request, request.refusal)
         elif self._version == b"HTTP/1.1" and request.getHeader(b"expect") is not None and self.length != 0:
             self._send100Continue()

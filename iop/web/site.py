@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import ServerFactory
@@ -22,7 +23,16 @@ from iop.web.route import PUBLIC, Route, RouteTable
 log = Logger()
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-Answered = Callable[[str, bytes, int, float], object]
+
+
+class IWatcher(Protocol):
+    """Who is told of answers; the route is the table's pattern, empty where none was found."""
+
+    def http_answered(self, route: str, method: bytes, status: int, seconds: float) -> None:
+        """An answer is out, `seconds` after its request's head."""
+
+    def http_streaming(self, route: str, seconds: float) -> None:
+        """A stream begins, `seconds` after its request's head."""
 
 
 class Gate:
@@ -64,19 +74,19 @@ class Gate:
 
 
 class Site(ServerFactory):
-    """Makes Channels. `answered(route, method, status, seconds)` is told of each answer."""
+    """Makes Channels."""
 
     protocol = Channel
     noisy = False
 
-    def __init__(self, gate: Gate, clock: IReactorTime, answered: Answered | None = None) -> None:
+    def __init__(self, gate: Gate, clock: IReactorTime, watcher: IWatcher | None = None) -> None:
         self.gate = gate
         self.now = clock.seconds
         self.channels: set[Channel] = set()
         self.date = DateHeader()
         self.common_headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
                                "Content-Security-Policy": "default-src 'none'"}
-        self._answered = answered
+        self._watcher = watcher
         self._sweep = LoopingCall(self.sweep)
         self._sweep.clock = clock
 
@@ -100,8 +110,12 @@ class Site(ServerFactory):
             channel.swept(now)
 
     def answered(self, route: str, method: bytes, status: int, seconds: float) -> None:
-        if self._answered is not None:
-            self._answered(route, method, status, seconds)
+        if self._watcher is not None:
+            self._watcher.http_answered(route, method, status, seconds)
+
+    def streaming(self, route: str, seconds: float) -> None:
+        if self._watcher is not None:
+            self._watcher.http_streaming(route, seconds)
 
     def disconnect_all(self) -> None:
         """End every connection, as a stopping process must; streams are broken off, so that readers come back."""
