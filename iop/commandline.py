@@ -114,7 +114,8 @@ def parse(command: Command, words: list[str]) -> Call:
     options = {p.flag: p for p in command.of_kind("option")}
     plain: list[str] = []
     values: dict[str, object] = {}
-    json = bool(words) and words[-1] == "--json"
+    # Behind a verbatim line, the last --json still belongs to whoever typed it: `ssh edge cmd n1 status --json`.
+    json = command.verbatim and words[-1:] == ["--json"] and "--" not in words
     left = words[:-1] if json else list(words)
     while left:
         word = left.pop(0)
@@ -154,14 +155,27 @@ def _option(command: Command, options: dict[str, Parameter], word: str, left: li
     values[parameter.name] = parameter.read(text)
 
 
-def as_words(parameter: Parameter, value: object) -> list[str]:
-    if parameter.kind == "rest":
-        return ["--", *map(str, value)] if isinstance(value, list) else ["--", str(value)]
-    if parameter.kind == "positional":
-        return [str(value)]
-    if parameter.type is bool:
-        return [parameter.flag] if value is True else []
-    return [] if value is None else [f"{parameter.flag}={value}"]
+def words_of(command: Command, arguments: Mapping[str, object]) -> list[str]:
+    """Names and values as the words that would have been typed. Raises UsageError."""
+    unknown = [name for name in arguments if name not in {p.name for p in command.parameters}]
+    if unknown:
+        raise UsageError(f"{command.name} takes no {', '.join(map(repr, unknown))}; usage: {command.usage}")
+    words = []
+    for option in command.of_kind("option"):
+        value = arguments.get(option.name)
+        if option.type is bool:
+            words += [option.flag] if value is True else []
+        elif value is not None:
+            words.append(f"{option.flag}={value}")
+    words.append("--")
+    for place in command.of_kind("positional"):
+        if place.name not in arguments:
+            raise UsageError(f"{place.usage} is missing; usage: {command.usage}")
+        words.append(str(arguments[place.name]))
+    for rest in command.of_kind("rest"):
+        value = arguments.get(rest.name, [])
+        words += map(str, value) if isinstance(value, list) else [str(value)]
+    return words
 
 
 def count_positionals(words: list[str], options: Mapping[str, Parameter]) -> int:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 
-from iop.commandline import Call, Command, UsageError, as_words, count_positionals, parameters_of, parse, split
+from iop.commandline import Call, Command, UsageError, count_positionals, parameters_of, parse, split, words_of
 from iop.errors import Forbidden
 from iop.proto import run_pb2
 from iop.runs import new_run_id
@@ -85,16 +85,7 @@ class CommandTable:
     def bind(self, name: str, arguments: Mapping[str, object]) -> Call:
         """A call from names and values (NodeCommandRequest.arguments). Raises UsageError."""
         command = self._find(name)
-        words: list[str] = []
-        left = dict(arguments)
-        for parameter in sorted(command.parameters, key=lambda p: p.kind == "rest"):
-            if parameter.name not in left:
-                continue
-            value = left.pop(parameter.name)
-            words += as_words(parameter, value)
-        if left:
-            raise UsageError(f"{command.name} takes no {', '.join(map(repr, left))}; usage: {command.usage}")
-        return parse(command, words)
+        return parse(command, words_of(command, arguments))
 
     def call(self, call: Call, context: object, scopes: Iterable[str] | None = None) -> Deferred[typing.Any]:
         """Carry out a call: a Deferred of its result (JSON-able, or an IStream), which fails with the command's IOPError.

@@ -18,7 +18,7 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]")
 _UNSAFE_IN_LINE = re.compile(_UNSAFE.pattern[:-1] + "\t\n]")
 _GAP = "  "
-_NARROWEST = 6  # cells that a column is left when the window is too narrow
+_NARROWEST = 4  # cells that a column is left when the window is too narrow
 
 Column = str | tuple[str, str | Callable[[Mapping[str, Any]], object]]
 
@@ -112,7 +112,9 @@ def _dig(row: object, path: str) -> object:
 def _fit(widths: list[int], width: int) -> list[int]:
     widths = [min(each, width or each) for each in widths]
     while width and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
-        widest = max(range(len(widths)), key=lambda at: (widths[at] if at else _NARROWEST, at))
+        widest = max(range(1, len(widths)), key=widths.__getitem__, default=0)
+        if widths[widest] <= _NARROWEST:
+            widest = 0
         if widths[widest] <= _NARROWEST:
             break
         widths[widest] -= 1
