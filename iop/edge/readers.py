@@ -53,6 +53,7 @@ class LifeReader:
         self._edge = edge
         self._after = after or 0
         self._behind = after is not None     # whether history has to be read first
+        self._dropped = False                # whether live events were let go while a page was read
         self._live: deque[node_pb2.EdgeNodeEvent] = deque()
         self._callback: Callable[[], object] = lambda: None
         self._end_watch = edge.watch(self._happened)
@@ -60,13 +61,19 @@ class LifeReader:
     def _happened(self, event: node_pb2.EdgeNodeEvent) -> None:
         self._live.append(event)
         if len(self._live) > LIVE_EVENTS:
-            self._after = max(self._after, self._live[0].event_id - 1)
-            self._live.clear()
-            self._behind = True
+            self._let_go()
         self._callback()
+
+    def _let_go(self) -> None:
+        """The reader lags: what is queued is let go, and read from the history when it comes to it."""
+        if not self._behind:
+            self._after = max(self._after, self._live[0].event_id - 1)
+        self._live.clear()
+        self._behind = self._dropped = True
 
     def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
         if self._behind:
+            self._dropped = False        # what was dropped until now stands in the page that is read now
             return self._edge.events(self._after, PAGE_EVENTS).addCallback(self._page)
         events = []
         while self._live and len(events) < PAGE_EVENTS:
@@ -74,7 +81,7 @@ class LifeReader:
         return self._told(events)
 
     def _page(self, events: list[node_pb2.EdgeNodeEvent]) -> list[bytes]:
-        self._behind = len(events) == PAGE_EVENTS
+        self._behind, self._dropped = len(events) == PAGE_EVENTS or self._dropped, False
         told = self._told(events)
         if not self._behind:     # what came meanwhile stands in the live queue; what was in the page as well is left out
             told += self._told(list(self._live))
