@@ -31,7 +31,7 @@ def main():
     try:
         os.chdir(folder)
         what = "program"
-        os.execve(argv[0], argv, environment())
+        os.execve(argv[0], argv, environment())  # noqa: S606  # no shell is the point
     except OSError as error:
         os.write(REPORT, f"{error.errno} {what}\n".encode())
     os._exit(127)

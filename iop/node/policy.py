@@ -16,6 +16,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from iop.requirements import Program, Upstream
 KNOWN_AGENTS = ("aider", "amp", "claude", "cline", "codex", "copilot", "crush", "cursor-agent", "gemini", "goose", "opencode",
                 "pi", "qwen")
 DENIED_VARIABLES = ("LD_*", "PYTHON*", "NODE_OPTIONS", "BASH_ENV", "ENV", "GIT_SSH*", "IOP_*")
+LOCKED = ("The policy is locked: only targets that the node's own file defines may be used here; define this one in "
+          "node.yaml, or ask for one that is there.")
 ARGV_BYTES = 128 * 1024   # Linux takes no longer argument; a longer prompt goes through standard input
 MAX_LINKS = 40            # as the kernel
 
@@ -52,25 +55,32 @@ class Files:
     def realpath(self, path: str) -> str:
         return os.path.realpath(path)
 
+    def which(self, name: str, path: str) -> str:
+        found = shutil.which(name, path=path) if path else None
+        return found if found and os.path.isabs(found) else ""
+
     def is_executable(self, path: str) -> bool:
         return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 @dataclass(frozen=True)
 class PolicyFacts:
-    """What the policy knows of its machine. `agents`: absolute paths of the agent CLIs found at start."""
+    """What the policy knows of its machine. `agents`: absolute paths of the agent CLIs found at start; `path`: the node's
+    own PATH, where a bare program name is looked up."""
 
     uid: int
     gid: int
     agents: tuple[str, ...] = ()
+    path: str = ""
     files: Files = field(default_factory=Files)
 
 
 def gather_facts(path: str) -> PolicyFacts:
     """The facts of this process; `path` is its own PATH, never one from the link."""
-    found = [os.path.join(folder, name) for folder in path.split(os.pathsep) if os.path.isabs(folder) for name in KNOWN_AGENTS]
+    folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
+    found = [os.path.join(folder, name) for folder in folders for name in KNOWN_AGENTS]
     files = Files()
-    return PolicyFacts(os.geteuid(), os.getegid(), tuple(file for file in found if files.is_executable(file)), files)
+    return PolicyFacts(os.geteuid(), os.getegid(), tuple(file for file in found if files.is_executable(file)), path, files)
 
 
 class Policy:
@@ -110,14 +120,18 @@ class Policy:
 
     def _program(self, program: Program, own: bool) -> list[ConfigFault]:
         if self.mode == "locked" and not own:
-            return [_fault("argv", "The policy is locked: only targets that the node's own file defines may run here; define "
-                           "this one in node.yaml, or ask for one that is there.")]
+            return [_fault("argv", LOCKED)]
         faults = [*_argv_faults(program.argv), *_environment_faults(program.env, own)]
         if faults or self.mode == "trusting":
             return faults
         return [*self._executable(program.argv[0], own), *self._folder(program.cwd, own)]
 
-    def _executable(self, path: str, own: bool) -> list[ConfigFault]:
+    def _executable(self, name: str, own: bool) -> list[ConfigFault]:
+        path = name
+        if "/" not in name:
+            path = self._files.which(name, self._facts.path)
+            if not path:
+                return [_fault("argv", f"There is no program {name!r} on this node's PATH; install it, or give its path.")]
         if os.path.normpath(path) != path:
             return [_fault("argv", f"{path} must be written plainly, without `..`, `.` or double slashes.")]
         if not self._files.is_executable(path):
@@ -126,8 +140,8 @@ class Policy:
         if not own and path not in self._allowed:
             return [_fault("argv", f"{path} is not in this node's catalogue; add it to policy.executables in node.yaml.")]
         if not own and any(map(_is_interpreter, (path, real))) and path not in self._interpreters:
-            return [_fault("argv", f"{path} is an interpreter or a shell, which can run anything; where that is meant, add it "
-                           "to policy.interpreters in node.yaml.")]
+            return [_fault("argv", f"{path} is an interpreter or a shell, which can run anything; where that is meant, add "
+                           "it to policy.interpreters in node.yaml.")]
         weak = self._weak_link(path)
         return [_fault("argv", weak)] if weak else []
 
@@ -155,8 +169,8 @@ class Policy:
 
     def _weak_entry(self, path: str, status: os.stat_result) -> str:
         if status.st_uid not in (0, self._facts.uid):
-            return (f"{path} belongs to user {status.st_uid}; a program, and every folder on the way to it, must belong to root "
-                    "or to the node's user.")
+            return (f"{path} belongs to user {status.st_uid}; a program, and every folder on the way to it, must belong to "
+                    "root or to the node's user.")
         if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
             return ""
         others = status.st_mode & stat.S_IWOTH
@@ -179,21 +193,20 @@ class Policy:
 
     def _upstream(self, upstream: Upstream, own: bool) -> list[ConfigFault]:
         if self.mode == "locked" and not own:
-            return [_fault("url", "The policy is locked: only targets that the node's own file defines may be used here; define "
-                           "this one in node.yaml, or ask for one that is there.")]
+            return [_fault("url", LOCKED)]
         listed = None if own or self.mode == "trusting" else self.config.upstreams
         reason = judge_address(upstream.url, listed)
         return [_fault("url", reason)] if reason else []
 
 
 def _argv_faults(argv: tuple[str, ...]) -> list[ConfigFault]:
-    if not argv or not os.path.isabs(argv[0]):
+    if not argv or not argv[0] or ("/" in argv[0] and not os.path.isabs(argv[0])):
         name = argv[0] if argv else ""
-        return [_fault("argv", f"The program {name!r} must be given by its absolute path; the node looks for nothing on PATH.")]
+        return [_fault("argv", f"The program {name!r} must be an absolute path, or a name that is on the node's PATH.")]
     if any("\0" in word for word in argv):
         return [_fault("argv", "An argument holds a NUL character, which no program can be given.")]
     if sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in argv) > ARGV_BYTES:
-        return [_fault("argv", f"The arguments have more than {ARGV_BYTES} bytes together; pass long text by standard input.")]
+        return [_fault("argv", f"The arguments have more than {ARGV_BYTES} bytes; give long text to standard input.")]
     return []
 
 
@@ -201,8 +214,8 @@ def _environment_faults(env: Mapping[str, str], own: bool) -> list[ConfigFault]:
     faults = []
     for name, value in env.items():
         if _is_denied(name) or (name == "PATH" and not own):
-            faults.append(_fault(f"env/{name}", f"The variable {name} changes what a program loads or trusts and is never set "
-                                 "from a configuration; remove it."))
+            faults.append(_fault(f"env/{name}", f"The variable {name} changes what a program loads or trusts and is never "
+                                 "set from a configuration; remove it."))
         elif not name or "=" in name or "\0" in name or "\0" in value:
             faults.append(_fault("env", f"{name!r} cannot be a variable: names hold no `=`, and neither part holds NUL."))
     return faults

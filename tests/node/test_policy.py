@@ -81,9 +81,11 @@ def test_another_link_to_a_listed_program_is_another_program(machine) -> None:
     assert reasons(policy(machine, executables=[str(machine / "bin/alias")]), program(machine, "bin/tool")) == []
 
 
-def test_a_bare_name_is_not_looked_up(machine) -> None:
-    ((_, reason),) = reasons(policy(machine), Program(argv=("claude",)))
-    assert "absolute path" in reason
+def test_a_bare_name_is_looked_up_on_the_nodes_own_path(machine) -> None:
+    assert reasons(policy(machine), Program(argv=("claude", "-p"))) == []
+    assert "catalogue" in reasons(policy(machine), Program(argv=("tool",)))[0][1]
+    assert "no program" in reasons(policy(machine), Program(argv=("missing",)))[0][1]
+    assert "absolute path" in reasons(policy(machine), Program(argv=("./claude",)))[0][1]
 
 
 @pytest.mark.parametrize("place", ["bin", "lib", "lib/agent.js"])

@@ -8,7 +8,6 @@ import signal
 
 import pytest
 import pytest_twisted
-from tests.node.programs import PATH, Told, python, shell, survivors
 from twisted.internet import defer, reactor
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyClass
@@ -16,6 +15,7 @@ from zope.interface.verify import verifyClass
 from iop.interfaces import IProgram, ISpawner
 from iop.node.spawn import Program, Spawner
 from iop.spawning import ProgramEnding
+from tests.node.programs import PATH, Told, python, shell, survivors
 
 
 def bounded(waiting: Deferred, seconds: float = 30.0) -> Deferred:
@@ -53,7 +53,7 @@ async def test_the_environment_is_exactly_what_was_given_and_the_markers() -> No
 
 @pytest_twisted.ensureDeferred
 async def test_a_program_has_three_descriptors_its_own_session_and_default_signals() -> None:
-    script = ("import os, json; s = open('/proc/self/status').read(); print(json.dumps({'fds': sorted(os.listdir('/proc/self/fd')), "
+    script = ("import os, json; print(json.dumps({'fds': sorted(os.listdir('/proc/self/fd')), "
               "'leader': os.getsid(0) == os.getpid(), 'cwd': os.getcwd()}))")
     ending, told = await ran(python(script, cwd="/usr"))
     seen = json.loads(told.stdout)
@@ -73,7 +73,8 @@ async def test_standard_input_is_empty_unless_given() -> None:
 @pytest_twisted.ensureDeferred
 async def test_input_can_follow() -> None:
     told = Told()
-    program = Spawner(reactor).spawn(shell("read a; echo got $a; read b; echo got $b", stdin=b"one\n", keep_input=True), told)
+    request = shell("read a; echo got $a; read b; echo got $b", stdin=b"one\n", keep_input=True)
+    program = Spawner(reactor).spawn(request, told)
     await bounded(told.first)
     program.write(b"two\n")
     program.close_input()
@@ -205,15 +206,48 @@ def _command(pid: str) -> bytes:
         return b""
 
 
-ESCAPES = [
-    "import os,time,signal\nif os.fork() == 0:\n os.setsid()\n if os.fork(): os._exit(0)\n print('go', flush=True); time.sleep(60)\ntime.sleep(60)",
-    "import os,time,signal\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nos.fork()\nprint('go', flush=True)\ntime.sleep(60)",
-    "import os,time,signal\nsignal.signal(2, lambda *a: os._exit(0))\nif os.fork() == 0:\n os.setsid(); signal.signal(2, 1); signal.signal(15, 1)\n time.sleep(60)\nprint('go', flush=True)\ntime.sleep(60)",
-    "import os,time\nprint('go', flush=True)\nwhile True:\n if os.fork():\n  os._exit(0)\n os.setsid(); time.sleep(0.01)",
-]
+DOUBLE_FORK = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    print('go', flush=True)
+    time.sleep(60)
+time.sleep(60)
+"""
+IGNORES_SIGNALS = """
+import os, time, signal
+for number in (1, 2, 15):
+    signal.signal(number, signal.SIG_IGN)
+os.fork()
+print('go', flush=True)
+time.sleep(60)
+"""
+LEADER_OBEYS = """
+import os, time, signal
+signal.signal(2, lambda *a: os._exit(0))
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(2, signal.SIG_IGN)
+    signal.signal(15, signal.SIG_IGN)
+    time.sleep(60)
+print('go', flush=True)
+time.sleep(60)
+"""
+RUNS_AWAY = """
+import os, time
+print('go', flush=True)
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    time.sleep(0.01)
+"""
 
 
-@pytest.mark.parametrize("script", ESCAPES, ids=["double fork", "ignored signals", "leader obeys, child does not", "runs away"])
+@pytest.mark.parametrize("script", [DOUBLE_FORK, IGNORES_SIGNALS, LEADER_OBEYS, RUNS_AWAY],
+                         ids=["double fork", "ignored signals", "leader obeys, child does not", "runs away"])
 @pytest_twisted.ensureDeferred
 async def test_no_survivor_after_a_cancel(script) -> None:
     def one() -> Deferred:

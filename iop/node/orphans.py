@@ -1,0 +1,66 @@
+"""What an earlier instance of this node left running is ended before this one is ready."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet import threads
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from iop.errors import NodeRestarted
+from iop.events import outcome_of
+from iop.node import processes
+
+log = Logger()
+
+TERM_S = 2.0      # after TERM, before KILL
+LIMIT_S = 12.0    # KILL again until none is left
+PAUSE_S = 0.05
+
+
+def end_orphans(reactor: Any, marker: str, recorded: Iterable[Any]) -> Deferred[int]:
+    """End every process that carries `marker` (NAME=value) or stands in `recorded` NodeRuns; how many could not be."""
+    return threads.deferToThreadPool(reactor, reactor.getThreadPool(), _end_all, marker.encode(), list(recorded))
+
+
+async def close_record(record: Any, open_runs: Iterable[Any]) -> None:
+    """The runs of an earlier instance have ended; the edge ends them too, since this one does not report them."""
+    outcome = outcome_of(NodeRestarted()).SerializeToString()
+    for run in open_runs:
+        log.info("run {run_id} ended with an earlier start of this node", run_id=run.run_id)
+        await record.end(run.run_id, run.attempt, "failed", outcome)
+
+
+def _end_all(marker: bytes, recorded: list[Any]) -> int:
+    """Blocking, in a thread: TERM, then KILL until none is left."""
+    known = _still_there(recorded)
+    found = _signal_all(marker, known, signal.SIGTERM)
+    if not found:
+        return 0
+    log.info("ending {count} processes of an earlier start of this node", count=found)
+    started = time.monotonic()
+    while found and time.monotonic() < started + TERM_S + LIMIT_S:
+        time.sleep(PAUSE_S)
+        late = time.monotonic() > started + TERM_S
+        found = _signal_all(marker, known, signal.SIGKILL if late else 0)
+    return found
+
+
+def _still_there(recorded: list[Any]) -> dict[int, int]:
+    """{pid: start ticks} of the recorded programs that live: same boot, same start time."""
+    boot = processes.boot_id()
+    return {run.pid: run.start_ticks for run in recorded
+            if run.pid and run.boot_id == boot and processes.start_ticks(run.pid) == run.start_ticks}
+
+
+def _signal_all(marker: bytes, known: dict[int, int], number: int) -> int:
+    """Signal each once (0: none), remembering all that were seen; how many there are."""
+    found = processes.members(marker, known, tuple(known))
+    known.update((process.pid, process.start_ticks) for process in found)
+    for process in found if number else ():
+        processes.send_signal(process, number)
+    return len(found)

@@ -1,0 +1,328 @@
+"""The node's core: what each frame from the edge does, and what becomes of the runs.
+
+::
+
+    link_up      --> RunsReport: what this node has, running or un-acknowledged
+    Verdicts     --> CONTINUE: send on from the committed place   CANCEL, FENCED: stop it   UNKNOWN: stop it, drop its events
+    config       --> ConfigApplied, NodeStatus: from now on the edge places runs here
+    RunRequest   --> record.accept, committed --> RunAccepted --> EventBatch ... one ending   (or RunRejected)
+
+A link that is down stops nothing: events wait in the outbox, and the windows hold the programs back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from iop.errors import Cancelled, Draining, HistoryUnavailable, InvalidRequest, IOPError, NodeLost, NodeRestarted, QueueFull
+from iop.interfaces import ILink, ILinkHandler
+from iop.node.answers import answer_command
+from iop.node.lifecycle import Lifecycle
+from iop.node.offers import Backend, Offers
+from iop.node.policy import Policy
+from iop.node.router import resolve
+from iop.node.run import Run
+from iop.node.spool import Key, Outbox
+from iop.node.status import HealthWatch, node_status
+from iop.node.tools import Tools
+from iop.proto import link_pb2, node_pb2, run_pb2
+
+log = Logger()
+
+REPORT_RUNS = 1000     # runs in one RunsReport
+SWEEP_S = 1.0          # the time limits of all runs
+
+
+@implementer(ILinkHandler)
+class NodeService(Service):
+    """One node. `record` is its NodeRecord; `marker` marks the environment of its programs."""
+
+    def __init__(self, node_id: str, *, offers: Offers, tools: Tools, record: Any, clock: IReactorTime,
+                 marker: Mapping[str, str], labels: Mapping[str, str] | None = None, outbox: Outbox | None = None,
+                 lifecycle: Lifecycle | None = None, commands: Any = None) -> None:
+        self.node_id = node_id
+        self.offers = offers
+        self.tools = tools
+        self.record = record
+        self.clock = clock
+        self.outbox = outbox or Outbox()
+        self.draining = False
+        self.facts: dict[str, str] = {}
+        self.own_labels = dict(labels or {})
+        self.runs: dict[Key, Run] = {}
+        self.link: ILink | None = None
+        self.ready = False                      # the verdicts are in: events may be sent
+        self._marker = dict(marker)
+        self._backends_of: dict[Key, Backend] = {}
+        self._told: node_pb2.NodeStatus | None = None   # on this link
+        self._configured = False                # on this link
+        self._commands = commands
+        self._lifecycle = lifecycle or Lifecycle()
+        self.health = HealthWatch(clock, lambda: offers.backends, self.tell_status)
+        self._sweep = LoopingCall(self._check_limits)
+        self._sweep.clock = clock
+
+    # --- IService
+
+    def startService(self) -> None:
+        super().startService()
+        self._sweep.start(SWEEP_S, now=False)
+        self.health.start()
+        self._lifecycle.start(self)
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        return Deferred.fromCoroutine(self._lifecycle.stop(self))
+
+    def stop_timers(self) -> None:
+        """The last step of a stop."""
+        self.health.stop()
+        if self._sweep.running:
+            self._sweep.stop()
+
+    @property
+    def stopping(self) -> bool:
+        return not self.running
+
+    # --- ILinkHandler
+
+    def link_up(self, link: ILink) -> None:
+        self.link, self.ready, self._configured, self._told = link, False, False, None
+        self.outbox.set_windows(link.limits.run_window_bytes, link.limits.link_window_bytes)
+        reports = [link_pb2.RunReport(run_id=run_id, attempt=attempt, first_unacked=box.first_unacked,
+                                      last_spooled=box.last_seq, open=box.open)
+                   for (run_id, attempt), box in self.outbox.boxes()]
+        for first in range(0, len(reports) or 1, REPORT_RUNS):
+            link.send("runs_report", link_pb2.RunsReport(runs=reports[first:first + REPORT_RUNS],
+                                                         last=first + REPORT_RUNS >= len(reports)))
+
+    def frame_received(self, link: ILink, kind: str, message: Any, packed: bytes) -> None:
+        handler = HANDLERS.get(kind)
+        if handler is not None and link is self.link:
+            handler(self, message)
+
+    def read_finished(self, link: ILink) -> None:
+        """Events go out as they arise; nothing waits for the end of a read."""
+
+    def link_down(self, link: ILink, reason: IOPError) -> None:
+        if link is self.link:
+            self.link, self.ready = None, False
+            self._lifecycle.settled(self)
+
+    # --- what is unacknowledged
+
+    def _verdicts(self, verdicts: link_pb2.Verdicts) -> None:
+        for verdict in verdicts.runs:
+            self._verdict(verdict)
+        if verdicts.last and not self.ready:
+            self.ready = True
+            for (run_id, attempt), _ in self.outbox.boxes():
+                self._send_from(run_id, attempt, 1)
+        self._lifecycle.settled(self)
+
+    def _verdict(self, verdict: link_pb2.RunVerdict) -> None:
+        key = verdict.run_id, verdict.attempt
+        run = self.runs.get(key)
+        if verdict.verdict == link_pb2.VERDICT_UNKNOWN:
+            self.outbox.drop(*key)
+        else:
+            self.outbox.acknowledged(*key, verdict.committed_seq)
+        if run is not None and verdict.verdict != link_pb2.VERDICT_CONTINUE:
+            log.warn("run {run_id}: the edge says {verdict}; stopping it", run_id=verdict.run_id,
+                     verdict=link_pb2.Verdict.Name(verdict.verdict))
+            run.stop(Cancelled() if verdict.verdict == link_pb2.VERDICT_CANCEL else
+                     NodeLost("The edge had closed this attempt when the node came back."))
+
+    def _acknowledged(self, ack: run_pb2.EventAck) -> None:
+        self.outbox.acknowledged(ack.run_id, ack.attempt, ack.through_seq)
+        self._lifecycle.settled(self)
+
+    def _resend(self, asked: run_pb2.Resend) -> None:
+        self._send_from(asked.run_id, asked.attempt, asked.from_seq)
+
+    def _send_from(self, run_id: str, attempt: int, seq: int) -> None:
+        for batch in self.outbox.pending_from(run_id, attempt, seq):
+            self._send("event_batch", batch)
+
+    def _send(self, kind: str, message: Any) -> None:
+        if self.link is not None and self.ready:
+            self.link.send(kind, message)
+
+    # --- configuration and status
+
+    def _configure(self, payload: node_pb2.NodeConfigPayload) -> None:
+        self._send("config_applied", self.offers.apply(payload))
+        self.health.check_new().addCallback(self._configured_on, self.link)
+
+    def _configured_on(self, _: None, link: ILink) -> None:
+        if link is not self.link or not self.ready:
+            return
+        self._configured = True
+        self._told = None
+        self.tell_status()
+        self._lifecycle.configured(link)
+
+    def policy_changed(self, policy: Policy) -> None:
+        """The owner's file was read again: everything is judged anew; what runs goes on."""
+        self.tools.policy = policy
+        applied = self.offers.judge_again()
+        if self._configured:
+            self._send("config_applied", applied)
+        self.health.check_new().addCallback(lambda _: self.tell_status())
+
+    def status(self) -> node_pb2.NodeStatus:
+        return node_status(self.offers.backends, self.health, policy_mode=self.tools.policy.mode,
+                           draining=self.draining or self.stopping, labels={**self.offers.labels, **self.own_labels},
+                           facts=self.facts)
+
+    def tell_status(self) -> None:
+        """Tell the edge, if it differs from what was told."""
+        if self._configured and self.link is not None:
+            status = self.status()
+            if status != self._told:
+                self._told = status
+                self._send("node_status", status)
+
+    def drain(self, draining: bool) -> None:
+        self.draining = draining
+        self.tell_status()
+
+    # --- runs
+
+    def _run_requested(self, request: run_pb2.RunRequest) -> None:
+        key = request.run_id, request.attempt
+        if key in self.runs or key in self.outbox:
+            if key not in self.runs or self.runs[key].state != "waiting":  # else the commit answers
+                self._send("run_accepted", run_pb2.RunAccepted(run_id=request.run_id, attempt=request.attempt))
+            return
+        try:
+            run = self._take_on(request)
+        except IOPError as error:
+            self._reject(key, error)
+            return
+        taken = self.record.accept(request.run_id, request.attempt, request.adapter, request.target,
+                                   request.SerializeToString())
+        taken.addCallbacks(self._taken_on, self._not_taken_on, callbackArgs=(run,), errbackArgs=(run,))
+        taken.addErrback(lambda failure: log.failure("run {run_id}: could not be begun", failure, run_id=request.run_id))
+
+    def _take_on(self, request: run_pb2.RunRequest) -> Run:
+        """A slot and a Run; raises the reason why not."""
+        if self.stopping or self.draining:
+            raise Draining("This node is stopping." if self.stopping else "This node is draining and takes no new runs.")
+        spec = resolve(request, self.offers.backends, self._marker)
+        backend = self.offers.backends[spec.adapter]
+        self._check_slots(backend, spec.target)
+        run = Run(spec, backend.adapter, self, self.clock, lambda: self.tools.policy.mode)
+        self.runs[run.key] = run
+        self._backends_of[run.key] = backend
+        backend.run_began()
+        self.outbox.open(spec.run_id, spec.attempt, run)
+        return run
+
+    def _check_slots(self, backend: Backend, target: str) -> None:
+        running = [run.spec.target for run in self.runs.values() if run.spec.adapter == backend.name]
+        if backend.concurrency and len(running) >= backend.concurrency:
+            raise QueueFull(f"All {backend.concurrency} slots of the adapter {backend.name} on this node are taken.")
+        limit = backend.targets[target].config.concurrency
+        if limit and running.count(target) >= limit:
+            raise QueueFull(f"All {limit} slots of {backend.name}/{target} on this node are taken.")
+
+    def _taken_on(self, fresh: bool, run: Run) -> None:
+        if not fresh:
+            self._let_go(run)
+            self._reject(run.key, NodeRestarted("This node had this run already, and runs nothing twice."))
+            return
+        if run.state == "waiting":
+            self._send("run_accepted", run_pb2.RunAccepted(run_id=run.spec.run_id, attempt=run.spec.attempt))
+            run.start()
+
+    def _not_taken_on(self, failure: Failure, run: Run) -> None:
+        self._let_go(run)
+        if not isinstance(failure.value, IOPError):
+            log.failure("run {run_id}: the node's record failed", failure, run_id=run.spec.run_id)
+        self._reject(run.key, failure.value if isinstance(failure.value, IOPError) else HistoryUnavailable())
+
+    def _reject(self, key: Key, error: IOPError) -> None:
+        log.info("run {run_id} refused ({code})", run_id=key[0], code=error.code)
+        self._send("run_rejected", run_pb2.RunRejected(run_id=key[0], attempt=key[1], code=error.code, message=error.message,
+                                                       retryable=error.retryable))
+
+    def _let_go(self, run: Run) -> None:
+        """Forget a run that never began."""
+        self.outbox.drop(*run.key)
+        self._free(run)
+
+    def _free(self, run: Run) -> None:
+        self.runs.pop(run.key, None)
+        backend = self._backends_of.pop(run.key, None)
+        if backend is not None:
+            backend.run_ended()
+        self._lifecycle.settled(self)
+
+    def of_run(self, run_id: str) -> list[Run]:
+        """The attempts of a run that are under way here; at most one, mostly."""
+        return [run for (other, _), run in list(self.runs.items()) if other == run_id]
+
+    def _cancel(self, asked: run_pb2.CancelRequest) -> None:
+        for run in self.of_run(asked.run_id):
+            run.stop(Cancelled(asked.reason))
+
+    def _input(self, given: run_pb2.RunInput) -> None:
+        for run in self.of_run(given.run_id):
+            try:
+                run.give_input(given.data, given.end)
+            except InvalidRequest as error:
+                log.info("run {run_id}: input refused: {reason}", run_id=given.run_id, reason=error.message)
+
+    def _check_limits(self) -> None:
+        now = self.clock.seconds()
+        for run in list(self.runs.values()):
+            run.check_limits(now)
+
+    # --- RunKeeper
+
+    def batch_emitted(self, run: Run, batch: run_pb2.EventBatch) -> None:
+        if run.key in self.outbox:
+            self.outbox.append(batch)
+            self._send("event_batch", batch)
+
+    def run_ended(self, run: Run, kind: str, outcome: run_pb2.Outcome) -> None:
+        self.outbox.ended(*run.key)
+        ended = self.record.end(run.spec.run_id, run.spec.attempt, kind, outcome.SerializeToString())
+        ended.addErrback(lambda failure: log.warn("run {run_id}: its ending is not in the node's record: {reason}",
+                                                  run_id=run.spec.run_id, reason=failure.getErrorMessage()))
+        self._free(run)
+        if not self.of_run(run.spec.run_id):
+            self.tools.remove_workdir(run.spec.run_id)
+
+    # --- commands
+
+    def _command(self, request: node_pb2.NodeCommandRequest) -> None:
+        link = self.link
+
+        def answered(response: node_pb2.NodeCommandResponse) -> None:
+            if link is self.link:
+                self._send("node_command_response", response)
+
+        answer_command(self._commands, self, request, self.clock).addCallback(answered)
+
+
+HANDLERS: dict[str, Callable[[NodeService, Any], None]] = {
+    "verdicts": NodeService._verdicts,
+    "node_config_payload": NodeService._configure,
+    "run_request": NodeService._run_requested,
+    "cancel_request": NodeService._cancel,
+    "run_input": NodeService._input,
+    "event_ack": NodeService._acknowledged,
+    "resend": NodeService._resend,
+    "node_command_request": NodeService._command,
+}

@@ -1,0 +1,112 @@
+"""What the node tells of itself: NodeStatus, and whether its backends are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from iop._version import VERSION_TEXT
+from iop.interfaces import IHealth
+from iop.node.offers import Backend
+from iop.node.router import OfferedTarget
+from iop.proto import node_pb2
+from iop.requirements import Program
+
+log = Logger()
+
+CHECK_EVERY_S = 15.0
+CHECK_LIMIT_S = 6.0        # an adapter's own limit is 5
+FIRST_WAIT_S = 2.0         # a new configuration is told after this long, checked or not
+UNCHECKED = "It is being looked at."
+
+Health = Mapping[str, str]  # target name: "" when ready, else why not
+
+
+class HealthWatch:
+    """Checks the adapters that can be checked; `changed()` is called when an answer differs from the last one."""
+
+    def __init__(self, clock: IReactorTime, backends: Callable[[], Mapping[str, Backend]],
+                 changed: Callable[[], None]) -> None:
+        self._clock = clock
+        self._backends = backends
+        self._changed = changed
+        self._known: dict[str, tuple[object, Health]] = {}   # adapter name: which adapter answered, and what
+        self._loop = LoopingCall(self._round)
+        self._loop.clock = clock
+
+    def start(self) -> None:
+        self._loop.start(CHECK_EVERY_S, now=False)
+
+    def stop(self) -> None:
+        if self._loop.running:
+            self._loop.stop()
+
+    def of(self, backend: Backend, target: str) -> str:
+        """Why a target is not ready; empty when it is."""
+        if not IHealth.providedBy(backend.adapter):
+            return ""
+        adapter, health = self._known.get(backend.name, (None, {}))
+        return health.get(target, "") if adapter is backend.adapter else UNCHECKED
+
+    def check_new(self) -> Deferred[None]:
+        """Look at adapters that were never looked at; fires when they have answered, or after 2 s."""
+        new = [backend for name, backend in self._backends().items()
+               if IHealth.providedBy(backend.adapter) and self._known.get(name, (None,))[0] is not backend.adapter]
+        if not new:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        timer = self._clock.callLater(FIRST_WAIT_S, waiting.callback, None)
+
+        def answered(_: object) -> None:
+            if timer.active():
+                timer.cancel()
+                waiting.callback(None)
+
+        gatherResults([self._check(backend) for backend in new]).addCallback(answered)
+        return waiting
+
+    def _round(self) -> Deferred[Any]:
+        return gatherResults([self._check(backend) for backend in list(self._backends().values())
+                              if IHealth.providedBy(backend.adapter)])
+
+    def _check(self, backend: Backend) -> Deferred[None]:
+        asked = maybeDeferred(IHealth(backend.adapter).check).addTimeout(CHECK_LIMIT_S, self._clock)
+        return asked.addCallbacks(self._answered, self._no_answer, callbackArgs=(backend,), errbackArgs=(backend,))
+
+    def _no_answer(self, failure: Failure, backend: Backend) -> None:
+        log.warn("the adapter {name} could not tell how it is: {reason}", name=backend.name, reason=failure.getErrorMessage())
+        self._answered(dict.fromkeys(backend.targets, "Its adapter could not tell; the node's log has the reason."), backend)
+
+    def _answered(self, health: Health, backend: Backend) -> None:
+        if self._backends().get(backend.name) is not backend:
+            return
+        if self._known.get(backend.name) != (backend.adapter, health):
+            self._known[backend.name] = (backend.adapter, dict(health))
+            self._changed()
+
+
+def node_status(backends: Mapping[str, Backend], watch: HealthWatch, *, policy_mode: str, draining: bool,
+                labels: Mapping[str, str], facts: Mapping[str, str]) -> node_pb2.NodeStatus:
+    """The whole status; `labels`: the node's own and those the edge gave."""
+    status = node_pb2.NodeStatus(version=VERSION_TEXT, policy_mode=policy_mode, draining=draining, labels=labels, facts=facts)
+    for name, backend in sorted(backends.items()):
+        state = status.adapters.add(adapter=name, concurrency=backend.concurrency)
+        for target in backend.targets.values():
+            why_not = watch.of(backend, target.name)
+            state.targets.add(adapter=name, target=target.name, aliases=target.config.aliases,
+                              concurrency=target.config.concurrency, ready=not why_not, detail=why_not,
+                              retry_safe=_retry_safe(target))
+    return status
+
+
+def _retry_safe(target: OfferedTarget) -> bool:
+    """On by default for models, off for programs, whose work has effects."""
+    if target.config.HasField("retry_safe"):
+        return target.config.retry_safe
+    return not any(isinstance(requirement, Program) for requirement in target.requirements)

@@ -1,0 +1,69 @@
+"""What the node gives its adapters to work with."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from twisted.internet import threads
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from iop.errors import PolicyDenied
+from iop.interfaces import IAdapterTools
+from iop.node.policy import Policy
+from iop.requirements import Program, Upstream
+
+log = Logger()
+
+
+@implementer(IAdapterTools)
+class Tools:
+    """`inherited`: the node's own environment, of which programs get little."""
+
+    def __init__(self, reactor: Any, spawner: Any, policy: Policy, folder: str, inherited: Mapping[str, str]) -> None:
+        self.reactor = reactor
+        self.clock = reactor
+        self.spawner = spawner
+        self.policy = policy
+        self.own: list[Program | Upstream] = []  # what the node's own targets need
+        self._folder = folder
+        self._inherited = inherited
+
+    def workdir(self, run_id: str) -> str:
+        path = os.path.join(self._folder, run_id)
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    def remove_workdir(self, run_id: str) -> Deferred[None] | None:
+        """Remove a run's folder, in a thread; None when there is none."""
+        path = os.path.join(self._folder, run_id)
+        if not os.path.isdir(path):
+            return None
+        removed = threads.deferToThreadPool(self.reactor, self.reactor.getThreadPool(), shutil.rmtree, path)
+        return removed.addErrback(lambda failure: log.warn("the folder {path} cannot be removed: {reason}", path=path,
+                                                           reason=failure.getErrorMessage()))
+
+    def environment(self) -> dict[str, str]:
+        base = {"PATH": os.defpath, "HOME": _home(), "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": tempfile.gettempdir()}
+        names = [*(name for name in base if name != "TERM"), *self.policy.config.env]
+        return base | {name: self._inherited[name] for name in names if name in self._inherited}
+
+    def require(self, requirements: Iterable[Program | Upstream]) -> None:
+        faults = [fault for requirement in requirements
+                  for fault in self.policy.judge([requirement], own=requirement in self.own)]
+        if faults:
+            raise PolicyDenied(faults[0].reason)
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return "/"
