@@ -55,7 +55,7 @@ class LinkListener(Factory):
         self._greeter = greeter
         self._peers = peers
         self._clock = clock
-        self._gate = gate or Gate()
+        self._gate = gate or Gate(clock.seconds)
         self._sweep = sweep or Sweep(clock)
         self._arrivals: dict[LinkProtocol, _Arrival] = {}
         self._stopping: dict[LinkProtocol, Deferred[None]] = {}
@@ -105,7 +105,9 @@ class LinkListener(Factory):
         self.protocol_errors[error.code] += 1
         self.log.warn("{peer} at {remote} broke the protocol ({code}): {reason}", peer=link.peer_id or "a stranger",
                       remote=link.remote, code=error.code, reason=error.message)
-        if link in self._arrivals:
+        arrival = self._arrivals.get(link)
+        if arrival is not None:
+            self._gate.punish(arrival.source, error.code)
             link.refuse(error.code, error.message, RETRY_S)
 
     def link_closed(self, link: LinkProtocol, reason: IOPError, failure: Failure | None) -> None:
@@ -114,6 +116,7 @@ class LinkListener(Factory):
             self._left(arrival)
             if failure is not None and not link.opened:
                 self.protocol_errors["tls_failed"] += 1
+                self._gate.punish(arrival.source, "tls_failed")
             self.log.info("{remote} left before it was greeted: {reason}", remote=link.remote, reason=reason.message)
         else:
             self.links_up -= 1
@@ -155,6 +158,9 @@ class LinkListener(Factory):
 
     def _refuse(self, link: LinkProtocol, hello: Hello, error: IOPError) -> None:
         self.refused[error.code] += 1
+        arrival = self._arrivals.get(link)
+        if arrival is not None:
+            self._gate.punish(arrival.source, error.code)
         self.log.warn("{peer} at {remote} is refused ({code}): {reason}", peer=hello.peer_id, remote=link.remote,
                       code=error.code, reason=error.message)
         link.refuse(error.code, error.message, getattr(error, "retry_after_s", 0.0) or RETRY_S)

@@ -277,11 +277,58 @@ def test_stop_with_nothing_open_fires_at_once():
 
 
 def test_the_gate_counts_down():
-    gate = Gate(2, 1)
+    gate = Gate(lambda: 0.0, 2, 1)
     assert gate.enter("a") == "" and gate.enter("a") == "too_many_from_source"
     gate.leave("a")
     assert gate.enter("a") == "" and gate.enter("b") == "" and gate.enter("c") == "too_many_connections"
     assert gate.inside == 2
+
+
+def test_a_source_that_sends_garbage_is_kept_out_for_30_s_and_others_are_not():
+    world = World()
+    far, other = IPv4Address("TCP", "192.0.2.7", 5), IPv4Address("TCP", "192.0.2.8", 5)
+    world.connect(far).transport.write(b"GET / HTTP/1.1")
+    world.pump()
+    assert world.connect(far) is None and world.connect(other) is not None
+    assert world.listener.refused["penalty"] == 1
+    world.clock.advance(30.1)
+    assert world.connect(far) is not None
+
+
+def test_garbage_from_this_machine_keeps_nobody_out():
+    world = World()
+    for _ in range(50):
+        world.connect().transport.write(b"GET / HTTP/1.1")
+        world.pump()
+    assert world.connect() is not None
+
+
+def test_penalties_add_up_before_they_act_and_have_an_end():
+    now = [0.0]
+    gate = Gate(lambda: now[0])
+    for _ in range(2):
+        gate.punish("a", "auth_failed")
+        assert gate.enter("a") == ""
+        gate.leave("a")
+    gate.punish("a", "auth_failed")
+    assert gate.enter("a") == "penalty"
+    for _ in range(1000):
+        gate.punish("a", "frame_too_large")
+    now[0] = 599
+    assert gate.enter("a") == "penalty"
+    now[0] = 601
+    assert gate.enter("a") == ""
+
+
+def test_a_million_sources_do_not_fill_the_memory_of_the_gate():
+    now = [0.0]
+    gate = Gate(lambda: now[0])
+    for number in range(50_000):
+        gate.punish(str(number), "frame_too_large")
+    assert len(gate._penalties) == 10_000
+    now[0] = 31
+    gate.punish("late", "frame_too_large")
+    assert len(gate._penalties) == 1
 
 
 # --- the same id twice ------------------------------------------------------------------------------------------------
