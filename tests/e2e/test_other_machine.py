@@ -19,16 +19,17 @@ from tests.e2e.up import IOP, eventually
 NAME = f"iop{os.getpid()}"
 EDGE, NODE = "10.213.77.1", "10.213.77.2"
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-EDGE_YAML = f"""\
-edge: {{{{state: state}}}}
+EDGE_YAML = """\
+edge: {state: state}
 listen:
-  http: {{{{port: {{http}}}}}}
-  link: {{{{host: {EDGE}, port: {{link}}, tls: {{{{cert: server.pem, key: server.key}}}}}}}}
+  http: {port: HTTP}
+  link: {host: EDGE, port: LINK, tls: {cert: server.pem, key: server.key}}
 nodes:
   - id: laptop
-    adapters: {{{{mock: {{{{targets: {{{{echo: {{{{echo: true}}}}}}}}}}}}}}}}
+    adapters: {mock: {targets: {echo: {echo: true}}}}
 """
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip", path=PATH) is None, reason="makes a network namespace")
+HAVE_IP = os.geteuid() == 0 and shutil.which("ip", path=PATH) is not None
+pytestmark = pytest.mark.skipif(not HAVE_IP, reason="makes a network namespace")
 
 
 def ip(*words: str) -> None:
@@ -65,7 +66,8 @@ class Place:
         self.ports = [free_port() for _ in range(2)]
         certs.make_ca(str(folder))
         self.cert = certs.make_server_cert(str(folder), [EDGE])
-        (folder / "edge.yaml").write_text(EDGE_YAML.format(http=self.ports[1], link=self.ports[0]))
+        text = EDGE_YAML.replace("EDGE", EDGE).replace("LINK", str(self.ports[0])).replace("HTTP", str(self.ports[1]))
+        (folder / "edge.yaml").write_text(text)
         token = subprocess.run([IOP, "keys", "new", "node", "laptop", "--state", str(folder)], check=True,
                                capture_output=True, text=True).stdout
         self.token = token.strip()
