@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from OpenSSL import SSL
 from twisted.internet import error as net
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -192,6 +193,8 @@ def _translated(failure: Failure) -> IOPError:
         sentence = f"The backend cannot be reached: {value}"
     elif isinstance(value, (net.ConnectionDone, net.ConnectionLost, net.ConnectionAborted)):
         sentence = "The backend closed the connection before it answered."
+    elif isinstance(value, SSL.Error):
+        sentence = f"The TLS connection to the backend was not accepted: {str(value)[:200]}"
     else:
         sentence = f"The backend's answer is not HTTP: {type(value).__name__}: {str(value)[:200]}"
     return UpstreamError(sentence, retryable=True)

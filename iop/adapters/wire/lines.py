@@ -35,6 +35,11 @@ class LineSplitter:
             return [line.removesuffix(b"\r") for line in lines]
         return lines
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits for its line's end."""
+        return not self._pieces
+
     def finish(self) -> bytes:
         """What stands behind the last line's end."""
         rest = b"".join(self._pieces)
@@ -56,10 +61,24 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of each event that has become complete."""
+        if data.endswith(b"\n\n") and not self._data and self._lines.is_empty:
+            plain = self._plain(data)
+            if plain is not None:
+                return plain
         found: list[bytes] = []
         for line in self._lines.feed(data):
             self._line(line, found)
         return found
+
+    def _plain(self, data: bytes) -> list[bytes] | None:
+        """The way of nearly every read: whole events of one data line each. None when it is not so."""
+        events = data[:-2].split(b"\n\n")
+        if data.count(b"\n") != 2 * len(events) or b"\r" in data or len(data) > self._limit:
+            return None
+        for event in events:
+            if not event.startswith(b"data: "):
+                return None
+        return [event[6:] for event in events]
 
     def finish(self) -> list[bytes]:
         """At the end of the stream: the last event, also when its blank line is missing (many servers forget it)."""
