@@ -55,7 +55,7 @@ class CliAdapter:
             request = self._spawn_request(spec, settings)
         except IOPError as error:
             return refused(sink, error)
-        run = CliRun(spec, settings, sink)
+        run = CliRun(spec, settings, request.argv[0], sink)
         run.begin(self._tools.spawner.spawn(request, run))
         return run
 
@@ -92,9 +92,10 @@ def _located(program: str, environment: dict[str, str]) -> str:
 class CliRun(Execution):
     """One program under way."""
 
-    def __init__(self, spec: ExecutionSpec, settings: CliSettings, sink: IRunSink) -> None:
+    def __init__(self, spec: ExecutionSpec, settings: CliSettings, path: str, sink: IRunSink) -> None:
         super().__init__(sink)
         self._spec = spec
+        self._path = path
         self._settings = settings
         self._program: IProgram | None = None
         self._input_open = settings.input == "open"
@@ -132,7 +133,7 @@ class CliRun(Execution):
     # the program
 
     def program_started(self, pid: int) -> None:
-        self._emit([events.started(self._spec.adapter, self._spec.target, self._settings.argv[0], pid=pid)])
+        self._emit([events.started(self._spec.adapter, self._spec.target, self._path, pid=pid)])
 
     def output_received(self, channel: int, data: bytes) -> None:
         text, exact = self._text[channel].feed(data)
