@@ -201,6 +201,8 @@ class IHistory(Interface):
     Writes are committed in the order of the calls; what stands in the queue when a commit ends is the next commit.
     """
 
+    available = Attribute("bool: whether the last commit went through.")
+
     def open():
         """Connect and migrate; fires when ready."""
 

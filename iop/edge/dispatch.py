@@ -267,7 +267,7 @@ class Dispatcher:
         self._leave_queue(run)
         node = self._registry.get(run.record.node_id)
         self._bus.tell("run_ended", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
-                       state=run.record.state, code=outcome.code)
+                       state=run.record.state, code=outcome.code, adapter=run.record.adapter, target=run.record.target)
         if node is not None and node.release(run.run_id):
             self.pump()
 

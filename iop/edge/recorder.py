@@ -58,13 +58,13 @@ class Recorder:
         self._written(run, entry)
 
     def _failed(self, failure: Any, run: Run, entry: Entry) -> None:
-        if not failure.check(HistoryUnavailable):
-            log.failure("history did not take batch {attempt}.{seq} of run {run_id}", failure, run_id=run.run_id,
-                        attempt=entry.attempt, seq=entry.first_seq)
-        if not self._stalled:
-            self.trouble = failure.getErrorMessage()
-            log.error("history cannot be written: {trouble} Running work goes on, nothing is acknowledged.",
-                      trouble=self.trouble)
+        if not self.trouble:
+            log.error("history did not take {attempt}.{seq} of run {run_id}: {trouble} It is tried again every second; "
+                      "running work goes on, nothing is acknowledged.", run_id=run.run_id, attempt=entry.attempt,
+                      seq=entry.first_seq, trouble=failure.getErrorMessage())
+            if not failure.check(HistoryUnavailable):
+                log.failure("and this is not what a history that is away says", failure)
+        self.trouble = failure.getErrorMessage()
         self._stalled.add(run)
         if self._again is None:
             self._again = self._clock.callLater(AGAIN_S, self._retry)

@@ -274,7 +274,7 @@ class EdgeService:
         return self._bus.watch(callback)
 
     def health(self) -> dict[str, object]:
-        trouble = self._runs.recorder.trouble or getattr(self._history, "trouble", "")
+        trouble = self._runs.recorder.trouble or ("" if self._history.available else "the last commit failed.")
         nodes = list(self._registry)
         return health.judge(
             lag_ms=self._lag.worst_ms, backlog=self._history.backlog(), trouble=trouble, stopping=self._stopping,

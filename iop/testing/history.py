@@ -58,6 +58,10 @@ class FakeHistory:
         self.commits = 0
         self._queue: list[tuple[Callable[[], Any], Deferred[Any]]] = []
 
+    @property
+    def available(self) -> bool:
+        return not self.trouble
+
     def open(self) -> Deferred[None]:
         return succeed(None)
 
