@@ -1,0 +1,293 @@
+"""``twistd iop-edge``: an edge as a process. Checks its configuration first, opens nothing before it is started."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+from twisted.python import usage
+
+from iop.config import EdgeConfig, HttpListen, LinkListen, load_edge
+from iop.edge.service import EdgeService
+from iop.errors import ConfigError, IOPError
+from iop.files import write_private
+from iop.keys import SCOPES, KeyRing, load_keys, make_key, save_keys
+from iop.link.limits import default_limits
+from iop.link.listen import LinkListener
+from iop.link.peers import Peers
+from iop.link.tls import server_options
+from iop.tap.notify import Notifier
+from iop.tap.process import (
+    CONFIG_REFUSED,
+    FAILED,
+    adapter_factories,
+    handle_signals,
+    is_loopback,
+    leave_with,
+    make_state_folder,
+    refuse,
+    remove_ready,
+    write_ready,
+)
+
+STOP_S = 20.0                    # for all of an orderly end
+GOODBYE_S = 6.0                  # of which links have this much
+
+log = Logger()
+
+
+class Options(usage.Options):
+    """``-c edge.yaml``"""
+
+    optParameters = [["config", "c", None, "The file that describes this edge, edge.yaml."]]
+    config: EdgeConfig
+    warnings: list[str]
+
+    def postOptions(self) -> None:
+        if not self["config"]:
+            raise usage.UsageError("Name the configuration: -c edge.yaml")
+        try:
+            self.config = load_edge(os.path.abspath(self["config"]))
+            self.warnings = check(self.config)
+        except IOPError as error:
+            refuse(error.message)
+
+
+def check(config: EdgeConfig) -> list[str]:
+    """All that can be known before anything is opened. Raises ConfigError; returns what is worth a warning."""
+    for name in ("link", "http"):
+        listen: LinkListen | HttpListen = getattr(config.listen, name)
+        if listen.tls is not None:
+            server_options(config.path(listen.tls.cert), config.path(listen.tls.key))
+        elif not is_loopback(listen.host):
+            raise config.document.error(("listen", name, "host"), f"listen.{name} is open to other machines and has no TLS: "
+                                        "tokens would travel in the clear. Give it `tls: {cert, key}` (`iop tls init` makes "
+                                        "them) or the host 127.0.0.1.")
+    load_keys(config.path(config.keys))
+    return check_adapters(config)
+
+
+def check_adapters(config: EdgeConfig) -> list[str]:
+    """Have each adapter that is installed here look at its targets; nodes may have others. Raises ConfigError."""
+    factories, unknown = adapter_factories(), []
+    for index, node in enumerate(config.nodes):
+        for adapter in node.adapters:
+            factory = factories.get(adapter.adapter)
+            if factory is None:
+                unknown.append(f"The adapter {adapter.adapter} of {node.id} is not installed here; its targets cannot be "
+                               "checked before the node does.")
+                continue
+            for target in adapter.targets:
+                try:
+                    factory.settings(target)
+                except ConfigError as error:
+                    raise config.document.error(("nodes", index, "adapters", adapter.adapter, "targets", target.name),
+                                                error.message) from None
+    return unknown
+
+
+def make_keyring(config: EdgeConfig) -> KeyRing:
+    """The keys; at the first start, one for the operator is made and left in the state folder."""
+    file = config.path(config.keys)
+    keys = load_keys(file)
+    if not any(key.kind == "api" for key in keys):
+        key, text = make_key("api", "operator", list(SCOPES))
+        place = os.path.join(config.state, "operator.key")
+        keys = [*keys, key]
+        save_keys(file, keys)
+        write_private(place, text.encode("ascii") + b"\n")
+        log.info("there was no API key, so one was made for the operator: {place}", place=place)
+    return KeyRing(keys)
+
+
+
+class EdgeProcess(Service):
+    """The parts of an edge, put together and started in order; stopped in the other."""
+
+    name = "iop-edge"
+
+    def __init__(self, config: EdgeConfig, reactor: Any, warnings: list[str]) -> None:
+        self._config = config
+        self._reactor = reactor
+        self._warnings = warnings
+        self._notifier = Notifier(reactor)
+        self._ready_file = os.path.join(config.state, "edge.ready.json")
+        self._ports: list[Any] = []
+        self._history: Any = None
+        self._edge: EdgeService | None = None
+        self._links: LinkListener | None = None
+        self._site: Any = None
+        self._console: Any = None
+        self._metrics: Any = None
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+
+    def startService(self) -> None:
+        super().startService()
+        for sentence in self._warnings:
+            log.warn("{sentence}", sentence=sentence)
+        self._reactor.callWhenRunning(handle_signals, self._reactor, self._reread)
+        self._reactor.callWhenRunning(self._start)
+
+    def _start(self) -> None:
+        Deferred.fromCoroutine(self._begin()).addErrback(self._not_started)
+
+    async def _begin(self) -> None:
+        from iop.store.history import History
+
+        config = self._config
+        make_state_folder(config.state)
+        remove_ready(self._ready_file)
+        keyring = make_keyring(config)
+        database = config.history or "sqlite:///" + os.path.join(config.state, "history.db")
+        history = History(database, self._reactor)
+        await history.open()
+        self._history = history
+        self._edge = EdgeService(config, history, self._reactor, keyring)
+        await self._edge.start()
+        if not self.running:
+            return
+        where = {"link": self._listen_links(), "http": self._listen_http(), "console": self._listen_console()}
+        write_ready(self._ready_file, where | {"http_tls": config.listen.http.tls is not None, "pid": os.getpid()})
+        self._notifier.ready(f"links at {where['link']}, HTTP at {where['http']}")
+        log.info("edge {edge_id} is ready: HTTP at {http}, links at {link}, console at {console}",
+                 edge_id=config.edge.id, **where)
+
+    def _listen_links(self) -> str:
+        edge, config = self._at_work(), self._config
+        limits = default_limits(run_window_bytes=config.edge.run_window_bytes,
+                                link_window_bytes=config.edge.link_window_bytes)
+        # Epochs grow over restarts: no edge gives out a million of them in a second.
+        peers = Peers(self._reactor, epoch=int(time.time()) << 20)
+        self._links = LinkListener(config.edge.id, edge.greeter, peers, self._reactor, limits)
+        return self._listen(config.listen.link, self._links)
+
+    def _listen_http(self) -> str:
+        from iop.edge.routes import make_site
+        from iop.metrics import Metrics
+
+        edge = self._at_work()
+        self._metrics = Metrics(edge, self._reactor)
+        self._metrics.start()
+        self._site = make_site(edge, lambda: edge.keyring, self._config.listen.http, self._metrics, self._reactor)
+        return self._listen(self._config.listen.http, self._site)
+
+    def _listen_console(self) -> str | None:
+        from iop.console.server import ConsoleServer
+        from iop.edge.commands import edge_commands
+
+        listen, edge = self._config.listen.console, self._at_work()
+        if listen is None:
+            return None
+        namespace = {"edge": edge, "history": self._history, "process": self} if listen.manhole else None
+        self._console = ConsoleServer(edge_commands(edge), lambda caller: caller, listen, self._console_path, self._reactor,
+                                      namespace, self._history.audit, name=edge.edge_id)
+        port = self._reactor.listenTCP(listen.port, self._console, interface=listen.host)
+        return self._opened(port)
+
+    def _console_path(self, name: str) -> str:
+        """The host key, which the edge makes, lies in the state folder; what a person writes, beside edge.yaml."""
+        listen = self._config.listen.console
+        made = listen is not None and name == listen.host_key
+        return os.path.join(self._config.state, name) if made else self._config.path(name)
+
+    def _listen(self, listen: LinkListen | HttpListen, factory: Any) -> str:
+        if listen.tls is None:
+            return self._opened(self._reactor.listenTCP(listen.port, factory, interface=listen.host))
+        options = server_options(self._config.path(listen.tls.cert), self._config.path(listen.tls.key))
+        return self._opened(self._reactor.listenSSL(listen.port, factory, options, interface=listen.host))
+
+    def _opened(self, port: Any) -> str:
+        self._ports.append(port)
+        address = port.getHost()
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104  # where to reach it
+        return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
+
+    def _not_started(self, failure: Any) -> None:
+        """One sentence when it is the machine or the configuration; a traceback when it is us."""
+        if failure.check(ConfigError):
+            log.critical("the edge does not start: {why}", why=failure.value.message)
+        elif failure.check(IOPError, OSError, CannotListenError):
+            log.critical("the edge does not start: {why}", why=failure.getErrorMessage())
+        else:
+            log.failure("the edge does not start", failure)
+        leave_with(CONFIG_REFUSED if failure.check(ConfigError) else FAILED)
+        self._reactor.stop()
+
+    def _at_work(self) -> EdgeService:
+        if self._edge is None:
+            raise RuntimeError("the edge has not been started")
+        return self._edge
+
+    # --- while it runs ----------------------------------------------------------------------------------------------
+
+    def _reread(self) -> None:
+        """SIGHUP. A file that cannot be used changes nothing."""
+        if self._edge is None:
+            return
+        self._notifier.reloading()
+        try:
+            config = load_edge(self._config.file)
+            warnings = check(config)
+            keyring = KeyRing(load_keys(config.path(config.keys)))
+        except IOPError as error:
+            log.error("the configuration stays as it was: {why}", why=error.message)
+        else:
+            for sentence in warnings:
+                log.warn("{sentence}", sentence=sentence)
+            self._tell_unmoved(config)
+            self._config = config
+            self._edge.reload(config, keyring)
+            log.info("the configuration was read again")
+        self._notifier.ready()
+
+    def _tell_unmoved(self, config: EdgeConfig) -> None:
+        """What a new start is needed for."""
+        old = self._config
+        for name, before, now in (("listen", old.listen, config.listen), ("history", old.history, config.history),
+                                  ("edge.id", old.edge.id, config.edge.id), ("edge.state", old.state, config.state)):
+            if before != now:
+                log.warn("{name} has changed in {file}; that takes effect when the edge is started again", name=name,
+                         file=config.file)
+
+    # --- stopping ---------------------------------------------------------------------------------------------------
+
+    def stopService(self) -> Deferred[None]:
+        """Take nothing more, say goodbye, commit, close; within 20 s."""
+        super().stopService()
+        self._notifier.stopping()
+        remove_ready(self._ready_file)
+        stopped = Deferred.fromCoroutine(self._end()).addTimeout(STOP_S, self._reactor)
+        stopped.addErrback(lambda failure: log.failure("the edge did not stop in order", failure))
+        return stopped
+
+    async def _end(self) -> None:
+        if self._edge is not None:
+            self._edge.stop_intake()
+        await DeferredList([maybeDeferred(port.stopListening) for port in self._ports], consumeErrors=True)
+        if self._links is not None:
+            links = self._links.stop().addTimeout(GOODBYE_S, self._reactor)
+            await links.addErrback(lambda failure: log.warn("some links did not close in time"))
+        for part in (self._console, self._metrics):
+            if part is not None:
+                part.stop()
+        if self._site is not None:
+            self._site.disconnect_all()
+        if self._edge is not None:
+            self._edge.stop()
+        if self._history is not None:
+            await self._history.close()
+        log.info("the edge has stopped")
+
+
+def makeService(options: Options) -> EdgeProcess:
+    from twisted.internet import reactor
+
+    # Reactor timers run on the wall clock otherwise, and a clock that jumps would fire or hold them all.
+    reactor.seconds = time.monotonic  # type: ignore[attr-defined]
+    return EdgeProcess(options.config, reactor, options.warnings)

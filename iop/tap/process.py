@@ -1,0 +1,89 @@
+"""What the taps share: exit codes, signals, the ready file; as sysexits.h and systemd have them."""
+
+from __future__ import annotations
+
+import atexit
+import ipaddress
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+from twisted.plugin import getPlugins
+
+from iop import adapters
+from iop.events import json_encode
+from iop.files import check_private, write_private
+from iop.interfaces import IAdapterFactory
+
+CONFIG_REFUSED = 78              # EX_CONFIG: starting again cannot help
+FAILED = 1
+
+
+def refuse(sentence: str) -> NoReturn:
+    """End before anything was started: one sentence, and the exit code that says that the configuration is at fault."""
+    sys.stderr.write(f"{sentence}\n")
+    raise SystemExit(CONFIG_REFUSED)
+
+
+def leave_with(code: int) -> None:
+    """Have the process end with `code` once the reactor has stopped; twistd itself knows only success."""
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    atexit.register(leave)
+
+
+def handle_signals(reactor: Any, reread: Callable[[], object]) -> None:
+    """HUP reads the configuration again; TERM and INT stop in order, with exit code 0 (twistd would die of the signal).
+
+    Called once the reactor runs, since it sets its own handlers when it starts.
+    """
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        reactor.callFromThread(reread)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # A second one, while the first is being obeyed, changes nothing.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        reactor.callFromThread(reactor.stop)
+
+    signal.signal(signal.SIGHUP, hang_up)
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+
+
+def make_state_folder(folder: str) -> None:
+    """Make it, 0700, or check that it is private. Raises ConfigError, or OSError."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    check_private(folder, folder=True)
+
+
+def write_ready(file: str, value: dict[str, object]) -> None:
+    """Say that the service is ready, and where."""
+    write_private(file, json_encode(value) + b"\n")
+
+
+def remove_ready(file: str) -> None:
+    """It is not ready any more."""
+    with suppress(OSError):
+        os.unlink(file)
+
+
+def adapter_factories() -> dict[str, IAdapterFactory]:
+    """The adapters installed here, by name."""
+    return {factory.name: factory for factory in getPlugins(IAdapterFactory, adapters)}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it. A name other than localhost could mean anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
