@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from twisted.internet.defer import Deferred
 
 from iop.errors import HistoryUnavailable
+from iop.store.lending import Lending
 
 # A read yields between two of its pages and returns what it found; it holds nothing of the database while it waits.
 Reading = Callable[[Connection], Generator[None, None, Any]]
@@ -61,6 +62,8 @@ class Work:
         self.closing = False         # take no more; the thread ends once all is done
         self.backlog = 0             # writes that were put in and not answered
         self.came_too_late: Callable[[Write], None] = lambda write: None     # withdrawn, but committed all the same
+        self.lending = Lending(reactor, lambda: bool(self.backlog or self._questions))
+        self._questions = 0          # reads that were put in and not answered
         self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._awake = False
 
@@ -79,6 +82,7 @@ class Work:
         """Queue it; fires with what it returns. Raises HistoryUnavailable once closing."""
         self._check_open()
         read = Read(reading)
+        self._questions += 1
         self.reads.append(read)
         self._wake()
         return read.deferred
@@ -95,6 +99,7 @@ class Work:
         if not self._awake:
             self._awake = True
             self._wakeups.put(None)
+            self.lending.work_came()
 
     def _finish_writes(self, writes: Sequence[Write]) -> None:
         self.backlog -= len(writes)
@@ -111,6 +116,7 @@ class Work:
             write.values = None      # whoever still holds the write does not hold a request of many megabytes
 
     def _finish_read(self, read: Read) -> None:
+        self._questions -= 1
         if read.error is not None:
             read.deferred.errback(read.error)
         else:
@@ -121,9 +127,11 @@ class Work:
     def begin_turn(self) -> None:
         """Whatever is put in from now on wakes the thread again."""
         self._awake = False
+        self.lending.moved()
 
     def rest(self, timeout_s: float | None) -> None:
         """Until something is put in."""
+        self.lending.give_back()
         try:
             self._wakeups.get(timeout=timeout_s)
         except Empty:

@@ -145,6 +145,7 @@ class Worker:
         connection.exec_driver_sql(BEGIN[connection.dialect.name])
         try:
             self._carry_out(connection, group)
+            self._work.lending.give_back()
             connection.exec_driver_sql("COMMIT")
         except BaseException:
             self._roll_back(connection)
@@ -184,6 +185,7 @@ class Worker:
                 read.running = read.reading(connection)
             while True:
                 next(read.running)
+                self._work.lending.moved()
                 if time.monotonic() > until:
                     self._work.reads.append(read)
                     return
