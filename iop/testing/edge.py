@@ -189,6 +189,9 @@ class FakeEdge:
     def _submitted(self, request: run_pb2.RunRequest, source: run_pb2.Source, key: str | None) -> RunRecord:
         if self.refusal is not None:
             raise self.refusal
+        pin, _, rest = request.target.partition(f"/{request.adapter}/")
+        if rest and pin in self.nodes_by_id:     # node/adapter/target
+            request.target = rest
         if not any((entry.adapter, entry.target) == (request.adapter, request.target) for entry in self.models()):
             raise NoSuchTarget(f"No node offers {request.adapter}/{request.target}.")
         earlier = self._idempotent.get((source.principal, key)) if key is not None else None
@@ -196,7 +199,8 @@ class FakeEdge:
             return self.runs_by_id[earlier].record
         request.run_id, request.attempt = new_run_id(), 1
         record = RunRecord(
-            run_id=request.run_id, state="placed", adapter=request.adapter, target=request.target, node_id="n1", attempt=1,
+            run_id=request.run_id, state="placed", adapter=request.adapter, target=request.target, attempt=1,
+            node_id=pin if rest else "n1",
             created_us=events.now_us(), session_id=request.session_id, priority=request.priority, face=source.face,
             principal=source.principal, request_id=source.request_id, idempotency_key=key,
             request=request.SerializeToString())
