@@ -54,7 +54,7 @@ class CommandTable:
     def __init__(self) -> None:
         self.commands: dict[str, Command] = {}
         self._completers: dict[str, Callable[[typing.Any], object]] = {}
-        self.command(scope="", text=_help_text, name="help")(self._help)
+        self.command(scope="", text=help_text, name="help")(self._help)
 
     def command(self, function: Callable[..., object] | None = None, *, name: str = "", changes: bool = False,
                 scope: str = "admin", columns: Sequence[object] = (), rows: str = "",
@@ -150,7 +150,8 @@ class CommandTable:
         return {"commands": [self.commands[word].as_dict() for word in sorted(self.commands)]}
 
 
-def _help_text(result: Mapping[str, typing.Any]) -> str:
+def help_text(result: Mapping[str, typing.Any]) -> str:
+    """What the command `help` of any table answers, for people."""
     if "commands" not in result:
         return f"usage: {result['usage']} [--json]\n\n{result['help']}\n"
     width = max(len(entry["name"]) for entry in result["commands"])

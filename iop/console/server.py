@@ -81,6 +81,11 @@ class Transport(transport.SSHServerTransport):
     def setService(self, service: Any) -> None:
         if service.name == Connection.name:
             self._cancel_deadline()
+        elif self.service is not None:
+            # Beginning the login anew would count its failed attempts from 0 again.
+            self.sendDisconnect(DISCONNECT_BY_APPLICATION, b"one login is enough")
+            self.transport.abortConnection()
+            return
         super().setService(service)
 
     def _too_late(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from iop import rendering
 from iop.commandline import UsageError
-from iop.commands import Caller, CommandTable
+from iop.commands import Caller, CommandTable, help_text
 from iop.edge.streams import LifeStream, RunStream, ToldError
 from iop.events import rfc3339
 from iop.interfaces import IEdgeService
@@ -85,7 +85,7 @@ def _node_commands(table: CommandTable, edge: IEdgeService) -> None:
         """Give a drained node runs again. Example: undrain gpu-1"""
         return (await edge.drain(node, False, caller.source)).as_dict()
 
-    @table.command(scope="nodes:write", changes=True, verbatim=True)
+    @table.command(scope="nodes:write", changes=True, verbatim=True, text=_answer_text)
     async def cmd(caller: Caller, node: str, *line: str, timeout: float = 30.0) -> Any:  # noqa: ASYNC109
         """Have a node carry out one of its own commands, and show what it answers.
 
@@ -177,6 +177,13 @@ def _session_commands(table: CommandTable, edge: IEdgeService) -> None:
 
 def _node_text(view: dict[str, Any]) -> str:
     return rendering.table([view], NODE_COLUMNS)
+
+
+def _answer_text(answer: Any) -> str:
+    """A node's answer; its `help` looks like ours."""
+    if isinstance(answer, dict) and (set(answer) == {"commands"} or {"usage", "help"} <= set(answer)):
+        return help_text(answer)
+    return rendering.result_text(answer)
 
 
 def _request(edge: IEdgeService, target: str, prompt: str, session: str, timeout: float, priority: int) -> run_pb2.RunRequest:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from iop.edge.dialects import life_json
 from iop.errors import IOPError
-from iop.events import ENDING_KINDS, batch_dicts, rfc3339
+from iop.events import ENDING_KINDS, batch_dicts
 from iop.interfaces import IEdgeService, IRunCursor, IStream
-from iop.proto import node_pb2, run_pb2
+from iop.proto import run_pb2
 from iop.runs import EventId
 
 log = Logger()
@@ -104,6 +104,7 @@ class RunStream(_Stream):
         super().__init__()
         self._edge, self._run_id, self._after, self._owner = edge, run_id, after, owner
         self._cursor: IRunCursor | None = None
+        self._was_over = False      # before the cursor was made: then an empty read is the end, wherever `after` points
         self._mid_line = False
 
     def stop(self) -> None:
@@ -114,6 +115,7 @@ class RunStream(_Stream):
 
     async def _read(self) -> bool:
         if self._cursor is None:
+            self._was_over = (await self._edge.run(self._run_id)).ended
             cursor = await self._edge.cursor(self._run_id, self._after)
             if self._ended:
                 cursor.close()
@@ -128,7 +130,7 @@ class RunStream(_Stream):
                  if (item["attempt"], item["seq"]) > (after.attempt, after.seq)]
         if items:
             self._write(items)
-        if self._cursor is not None and self._cursor.ended:
+        if self._cursor is not None and (self._cursor.ended or (self._was_over and not entries)):
             await self._told_all()
             return False
         return bool(entries)
@@ -180,7 +182,7 @@ class LifeStream(_Stream):
             return False
         if found:
             self._after = found[-1].event_id
-            self._write([life_dict(event) for event in found])
+            self._write([life_json(event) for event in found])
         elif self._after is None:
             self._after = 0
         more = len(found) == limit
@@ -196,17 +198,7 @@ class LifeStream(_Stream):
         by = (item["source"] or {}).get("principal") or ""
         detail = " ".join(f"{key}={value}" for key, value in (item["detail"] or {}).items())
         line = " ".join(part for part in (about, by and f"by {by}", detail) if part)
-        return "out", f"{item['event_id']:>6} {str(item['at'])[:19]} {item['kind']:<16} {line}".replace("\n", " ") + "\n"
-
-
-def life_dict(event: node_pb2.EdgeNodeEvent) -> Item:
-    """A lifecycle event as JSON shows it."""
-    source = event.source
-    return {
-        "event_id": event.event_id, "at": rfc3339(event.at_us), "kind": event.kind, "node_id": event.node_id or None,
-        "run_id": event.run_id or None, "detail": msgspec.json.decode(event.detail) if event.detail else {},
-        "source": {"face": source.face, "principal": source.principal, "request_id": source.request_id},
-    }
+        return "out", f"{item['id']:>6} {str(item['at'])[:19]} {item['type']:<16} {line}".replace("\n", " ") + "\n"
 
 
 def _notice(item: Item) -> str:

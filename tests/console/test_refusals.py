@@ -199,7 +199,8 @@ class Stranger(transport.SSHClientTransport):
 
     def dispatchMessage(self, number, payload):
         self.got.append((number, payload))
-        super().dispatchMessage(number, payload)
+        if number < 50 and number != transport.MSG_SERVICE_ACCEPT:
+            super().dispatchMessage(number, payload)
 
     def connectionLost(self, reason=None):
         self.lost = True
@@ -230,6 +231,7 @@ async def test_channels_and_requests_before_the_login_reach_nothing(console, unt
 
 
 BY_KEY = common.NS(b"me") + common.NS(b"ssh-connection") + common.NS(b"publickey")
+BY_PASSWORD = common.NS(b"me") + common.NS(b"ssh-connection") + common.NS(b"password") + b"\0" + common.NS(b"x")
 JUNK_KEY = b"\1" + common.NS(b"{a.__class__}\xff") + common.NS(b"junk") + common.NS(b"junk")
 
 
@@ -245,6 +247,39 @@ async def test_a_malformed_login_harms_only_its_connection(console, until, paylo
     assert (await console.ssh("nodes"))[0] == 0
     if not stranger.lost:
         stranger.transport.abortConnection()
+
+
+@ensure
+async def test_the_login_cannot_be_begun_anew_to_try_more_keys(console, until):
+    stranger = Stranger()
+    await connectProtocol(HostnameEndpoint(reactor, "127.0.0.1", console.number), stranger)
+    await stranger.secure
+    stranger.sendPacket(transport.MSG_SERVICE_REQUEST, common.NS(b"ssh-userauth"))
+    stranger.sendPacket(transport.MSG_SERVICE_REQUEST, common.NS(b"ssh-userauth"))
+    await until(lambda: stranger.lost, "the end")
+
+
+@ensure
+async def test_a_fourth_wrong_key_ends_the_connection(console, until):
+    stranger = Stranger()
+    await connectProtocol(HostnameEndpoint(reactor, "127.0.0.1", console.number), stranger)
+    await stranger.secure
+    stranger.sendPacket(transport.MSG_SERVICE_REQUEST, common.NS(b"ssh-userauth"))
+    for _ in range(8):
+        stranger.sendPacket(50, BY_PASSWORD)
+    await until(lambda: stranger.lost, "the end")
+    assert len([number for number, _ in stranger.got if number == 51]) == console_server.MOST_ATTEMPTS
+
+
+@ensure
+async def test_ctrl_c_in_a_one_shot_with_a_terminal_ends_it(console, until):
+    program = console.start(console.command("run", "tiny", "x", options=("-tt",)))
+    await until(lambda: console.edge.runs_by_id, "the run")
+    console.edge.last.start()
+    await until(lambda: b"started" in program.out, "the start")
+    program.transport.write(b"\x03")
+    assert await program.ended == 130
+    assert len(console.edge.last.cancels) == 1
 
 
 class Silent(Protocol):
