@@ -206,12 +206,20 @@ class NodeLink:
             self._spawn(self._late(batch.run_id, batch.attempt, batch.first_seq,
                                    batch.first_seq + len(batch.events) - 1, packed))
             return
+        self._check_window(run)
         try:
             if not self._desk.runs.append(run, batch, packed):
                 self._desk.acks.due(self.node.node_id, run.run_id, batch.attempt, run.log.committed.seq
                                     if run.log.committed.attempt == batch.attempt else 0)
         except Hole as hole:
             self._ask_again(run, hole.from_seq)
+
+    def _check_window(self, run: Run) -> None:
+        """A node keeps to its window by itself; one that does not would fill this process while history is away."""
+        limits = self._link.limits
+        if run.log.uncommitted_bytes > 2 * limits.run_window_bytes + limits.transfer_bytes:
+            raise RemoteProtocolError(f"{self.node.node_id} sent {run.log.uncommitted_bytes} bytes of run {run.run_id} that "
+                                      "are not acknowledged, far beyond its window.", code="too_many")
 
     def _ask_again(self, run: Run, from_seq: int) -> None:
         """Once for each hole: what comes until it is filled is behind the same hole."""

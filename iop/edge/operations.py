@@ -7,6 +7,7 @@ from typing import Any
 from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.dispatch import Dispatcher
+from iop.edge.nodefile import NodeFile
 from iop.edge.registry import Node, Registry
 from iop.edge.submit import check_labels
 from iop.errors import InvalidRequest, LinkDown
@@ -37,8 +38,10 @@ class Audit:
 class NodeOperations:
     """The operations on nodes."""
 
-    def __init__(self, registry: Registry, dispatcher: Dispatcher, configs: Configs, calls: Calls, audit: Audit) -> None:
+    def __init__(self, registry: Registry, dispatcher: Dispatcher, configs: Configs, calls: Calls, audit: Audit,
+                 kept: NodeFile) -> None:
         self._registry = registry
+        self._kept = kept
         self._dispatcher = dispatcher
         self._configs = configs
         self._calls = calls
@@ -49,6 +52,7 @@ class NodeOperations:
         check_labels(changes)
         await self._audit.before(source, "label", node_id=node_id, changes=changes)
         node.label_changes = node.label_changes | changes
+        await self._kept.save(node)
         if node.ready:
             node.link.send("node_config_payload", self._configs.labels(node))
         self._dispatcher.pump()
@@ -58,6 +62,7 @@ class NodeOperations:
         node = self._registry.node(node_id)
         await self._audit.before(source, "drain" if draining else "undrain", node_id=node_id)
         node.draining = draining
+        await self._kept.save(node)
         self._dispatcher.pump()
         return node.view()
 

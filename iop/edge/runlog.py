@@ -49,9 +49,10 @@ class Entry:
     """One batch in a log, shared by all its readers.
 
     `dialects` holds what a formatter made of it, by the formatter's name, so that each is made once for all readers.
+    `last` is the id of its last event; `ends`, whether that is the run's ending.
     """
 
-    __slots__ = ("attempt", "batch", "dialects", "first_seq", "last_seq", "packed", "size")
+    __slots__ = ("attempt", "batch", "dialects", "ends", "first_seq", "last", "last_seq", "packed", "size")
 
     def __init__(self, batch: EventBatch, packed: bytes) -> None:
         self.attempt: int = batch.attempt
@@ -61,15 +62,8 @@ class Entry:
         self.packed = packed
         self.size = len(packed)
         self.dialects: dict[str, bytes] = {}
-
-    @property
-    def last(self) -> EventId:
-        return EventId(self.attempt, self.last_seq)
-
-    @property
-    def ends(self) -> bool:
-        """Whether its last event is the run's ending."""
-        return self.batch.events[-1].WhichOneof("kind") in ENDING_KINDS
+        self.last = EventId(self.attempt, self.last_seq)
+        self.ends: bool = batch.events[-1].WhichOneof("kind") in ENDING_KINDS
 
     def after(self, place: EventId) -> Entry | None:
         """What of it stands behind `place`: itself, an entry of its own, or None."""
@@ -106,6 +100,7 @@ class RunLog:
         self.last = floor
         self.committed = floor
         self.ended = False
+        self.uncommitted_bytes = 0
         self.cursors: set[RunCursor] = set()
         self._text_left = TEXT_CHARACTERS
         self._pieces: list[str] = []
@@ -136,6 +131,7 @@ class RunLog:
 
     def _add(self, entry: Entry) -> None:
         self._tail.append(entry)
+        self.uncommitted_bytes += entry.size
         self._bytes += 2 * entry.size + ENTRY_COST_BYTES
         self.last = entry.last
         self.ended = entry.ends
@@ -161,6 +157,7 @@ class RunLog:
     def commit(self, entry: Entry) -> None:
         """`entry` is in the history; called once for each, in order."""
         self.committed = entry.last
+        self.uncommitted_bytes -= entry.size
         self._committed_entries += 1
         if self._bytes > self._tail_bytes:
             self._drop()

@@ -17,6 +17,7 @@ from iop.edge.acks import Acks
 from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.dispatch import Dispatcher
+from iop.edge.nodefile import NodeFile
 from iop.edge.nodes import Desk, NodeGreeter
 from iop.edge.operations import Audit, NodeOperations
 from iop.edge.queue import RunQueue
@@ -50,7 +51,8 @@ def _start(work: Coroutine[Deferred[Any], Any, T]) -> Deferred[T]:
 class EdgeService:
     """One edge. `start()` before anything is asked of it; `greeter` lets nodes in; `stop()` at the end."""
 
-    def __init__(self, config: EdgeConfig, history: Any, clock: Any, keyring: KeyRing) -> None:
+    def __init__(self, config: EdgeConfig, history: Any, clock: Any, keyring: KeyRing,
+                 node_file: NodeFile | None = None) -> None:
         self.edge_id = config.edge.id
         self.keyring = keyring
         self._config = config
@@ -67,7 +69,9 @@ class EdgeService:
         self._absences = Absences(self._runs, clock, config.edge.lost_after_s)
         self._configs = Configs(now_us())
         self._audit = Audit(history, self._bus)
-        self._operations = NodeOperations(self._registry, self._dispatcher, self._configs, self._calls, self._audit)
+        self._node_file = node_file or NodeFile()
+        self._operations = NodeOperations(self._registry, self._dispatcher, self._configs, self._calls, self._audit,
+                                          self._node_file)
         self._lag = health.LagProbe(clock)
         self._expiry: Any = None
         acks = Acks(self._registry, clock)
@@ -85,6 +89,7 @@ class EdgeService:
         return _start(self._begin())
 
     async def _begin(self) -> None:
+        self._node_file.load(self._registry)
         await self._sessions.load()
         await recovery.recover(self._history, self._runs, self._dispatcher, self._registry, self._absences)
         self._lag.start()

@@ -9,10 +9,12 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.error import CannotListenError
+from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python import usage
 
 from iop.config import EdgeConfig, HttpListen, LinkListen, load_edge
+from iop.edge.nodefile import NodeFile
 from iop.edge.service import EdgeService
 from iop.errors import ConfigError, IOPError
 from iop.files import write_private
@@ -148,7 +150,8 @@ class EdgeProcess(Service):
         history = History(database, self._reactor)
         await history.open()
         self._history = history
-        self._edge = EdgeService(config, history, self._reactor, keyring)
+        node_file = NodeFile(os.path.join(config.state, "nodes.json"), self._in_thread)
+        self._edge = EdgeService(config, history, self._reactor, keyring, node_file)
         await self._edge.start()
         if not self.running:
             return
@@ -157,6 +160,9 @@ class EdgeProcess(Service):
         self._notifier.ready(f"links at {where['link']}, HTTP at {where['http']}")
         log.info("edge {edge_id} is ready: HTTP at {http}, links at {link}, console at {console}",
                  edge_id=config.edge.id, **where)
+
+    def _in_thread(self, function: Any, *arguments: Any) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function, *arguments)
 
     def _listen_links(self) -> str:
         edge, config = self._at_work(), self._config

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iop.config import load_edge
+from iop.errors import ConfigError
+from iop.keys import load_keys
+from iop.link.certs import make_ca, make_server_cert
+from iop.tap.edge import Options, check, make_keyring
+from iop.tap.process import is_loopback, make_state_folder
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "edge.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_configuration_that_is_in_order_passes(tmp_path: Path) -> None:
+    options = Options()
+    options.parseOptions(["-c", written(tmp_path, "nodes: [{id: n1, adapters: {mock: {targets: {echo: {}}}}}]")])
+    assert options.config.nodes[0].id == "n1" and options.warnings == []
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ("listen: {http: {host: 0.0.0.0}}\n", "line 1: listen.http is open to other machines and has no TLS"),
+    ("edge: {id: e}\nlisten:\n  link: {host: edge.example}\n", "line 3: listen.link is open to other machines"),
+    ("edge: {idd: e}\n", "edge.idd is not known"),
+    ("nodes:\n- id: n1\n  adapters:\n    mock:\n      targets:\n        echo: {ecoh: 1}\n", "line 6: "),
+])
+def test_a_refused_configuration_is_one_sentence_and_exit_code_78(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        Options().parseOptions(["-c", written(tmp_path, text)])
+    told = capsys.readouterr().err
+    assert ended.value.code == 78 and sentence in told and len(told.splitlines()) == 1
+
+
+def test_other_machines_may_reach_it_over_tls(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o700)
+    make_ca(str(tmp_path / "tls"))
+    files = make_server_cert(str(tmp_path / "tls"), ["edge.example"])
+    text = f"listen: {{link: {{host: 0.0.0.0, tls: {{cert: {files.cert}, key: {files.key}}}}}}}"
+    assert check(load_edge(written(tmp_path, text))) == []
+    with pytest.raises(ConfigError):
+        check(load_edge(written(tmp_path, text.replace(files.cert, "missing.pem"))))
+
+
+def test_an_adapter_that_is_not_installed_here_is_a_warning(tmp_path: Path) -> None:
+    config = load_edge(written(tmp_path, "nodes: [{id: n1, adapters: {theirs: {targets: {x: {}}}}}]"))
+    assert "theirs" in check(config)[0]
+
+
+def test_the_first_start_makes_one_operator_key_and_keeps_only_its_hash(tmp_path: Path) -> None:
+    config = load_edge(written(tmp_path, "edge: {state: state}"))
+    make_state_folder(config.state)
+    ring = make_keyring(config)
+    text = (tmp_path / "state" / "operator.key").read_text().strip()
+    assert ring.verify("api", text).owner == "operator"
+    assert (tmp_path / "state" / "operator.key").stat().st_mode & 0o777 == 0o600
+    assert text.rpartition("_")[2] not in (tmp_path / "keys.yaml").read_text()
+    make_keyring(config)
+    assert len(load_keys(str(tmp_path / "keys.yaml"))) == 1
+
+
+def test_a_state_folder_open_to_others_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(ConfigError, match="chmod 700"):
+        make_state_folder(str(folder))
+
+
+@pytest.mark.parametrize("host, is_it", [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
+                                         ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("edge", False)])
+def test_loopback_is_what_no_other_machine_reaches(host: str, is_it: bool) -> None:
+    assert is_loopback(host) is is_it
