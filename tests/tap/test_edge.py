@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def test_a_refused_configuration_is_one_sentence_and_exit_code_78(
 
 
 def test_other_machines_may_reach_it_over_tls(tmp_path: Path) -> None:
-    os.chmod(tmp_path, 0o700)
+    (tmp_path / "tls").mkdir(mode=0o700)
     make_ca(str(tmp_path / "tls"))
     files = make_server_cert(str(tmp_path / "tls"), ["edge.example"])
     text = f"listen: {{link: {{host: 0.0.0.0, tls: {{cert: {files.cert}, key: {files.key}}}}}}}"
