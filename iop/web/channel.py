@@ -1,4 +1,4 @@
-"""The only module that knows twisted.web: one connection, its requests one after the other, its limits.
+"""One HTTP connection: its requests one after the other, its limits.
 
 ::
 
@@ -10,222 +10,20 @@
 
 Each phase has a deadline for the whole of it, kept by the site's sweep: an idle timer alone can be fed for ever.
 A refusal is decided on the head, so that nobody without a key makes us take a body.
+Only this module and exchange.py know twisted.web.
 """
 
 from __future__ import annotations
 
-import time
-from email.utils import formatdate
-from http import HTTPStatus
-from typing import Any, Protocol
-
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 
-from iop.errors import IOPError, TooLarge
-from iop.web.errors import HeadersTooLarge, RequestTimeout, error_response, fault_response
-from iop.web.request import Request, dialect_of
-from iop.web.responses import Response, StreamResponse
-from iop.web.sse import Pump
-
-log = Logger()
+from iop.errors import IOPError
+from iop.web.errors import HeadersTooLarge, RequestTimeout, error_response
+from iop.web.exchange import REASONS, HttpRequest, ISiteOfRequest
 
 IDLE_S, HEAD_S, BODY_S, DISCARD_S, CLOSE_S = 75.0, 10.0, 30.0, 2.0, 60.0
 HEADERS, HEADER_BYTES, HEAD_BYTES = 100, 8192, 65536
-
-_REASONS = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
-_NO_BODY = (204, 304)
-
-
-class ISiteOfChannel(Protocol):
-    """What a channel needs of the site that made it."""
-
-    gate: Any
-    channels: set[Any]
-    common_headers: dict[str, str]
-
-    def now(self) -> float: ...
-    def date(self) -> str: ...
-    def answered(self, route: str, method: bytes, status: int, seconds: float) -> None: ...
-    def streaming(self, route: str, seconds: float) -> None: ...
-
-
-class HttpRequest(http.Request):
-    """One request of a channel, from its head to its answer."""
-
-    channel: Channel
-
-    def __init__(self, channel: Channel, queued: object = 0) -> None:
-        super().__init__(channel, False)
-        self.asked: Request | None = None
-        self.refusal: IOPError | None = None
-        self.route_label = ""
-        self._site = channel.site
-        self._begun = channel.site.now()
-        self._limit = 0
-        self._size = 0
-        self._chunks: list[bytes] = []
-        self._work: Deferred[Any] | None = None
-        self._pump: Pump | None = None
-
-    # --- the head and the body
-
-    def head_received(self, method: bytes, target: bytes, version: bytes, length: int | None) -> None:
-        """Decide on the request before its body. A refusal is kept, for the channel to answer with."""
-        self.method, self.uri, self.clientproto = method, target, version
-        try:
-            self.asked, route = self._site.gate.admit(method, target, version, self.requestHeaders, self.getHost().host)
-            self.route_label = route.path
-            self._handler, self._limit = route.handler, route.body_limit
-            if length is not None and length > self._limit:
-                raise TooLarge(f"The body may have {self._limit} bytes here.")
-        except IOPError as error:
-            self.refusal = error
-
-    def handleContentChunk(self, data: bytes) -> None:
-        if self.refusal is not None:
-            return
-        self._size += len(data)
-        if self._size > self._limit:
-            self._chunks.clear()
-            self.channel.refuse(self, TooLarge(f"The body may have {self._limit} bytes here."))
-            return
-        self._chunks.append(data)
-
-    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        if self.refusal is not None or self.asked is None:
-            self.answer_error(self.refusal or IOPError())
-            return
-        self.asked.body = b"".join(self._chunks)
-        self._chunks.clear()
-        work = self._work = Deferred.fromCoroutine(self._handler(self.asked))
-        work.addCallbacks(self._answered, self._failed)      # may have happened already
-        work.addErrback(self._fault)
-
-    # --- the answer
-
-    def _answered(self, response: Response | StreamResponse) -> None:
-        self._work = None
-        if isinstance(response, StreamResponse):
-            self._stream(response)
-        else:
-            self.answer(response)
-
-    def _failed(self, failure: Failure) -> None:
-        self._work = None
-        if failure.check(IOPError):
-            self.answer_error(failure.value)
-        elif not (self._disconnected and failure.check(CancelledError)):
-            self._fault(failure)
-
-    def _fault(self, failure: Failure) -> None:
-        """A fault of ours: in the log with the request's id, in the body only the id."""
-        self._work = None
-        request_id = self.asked.request_id if self.asked is not None else "none"
-        log.failure("fault {id} while answering {route}", failure, id=request_id, route=self.route_label)
-        if self.startedWriting:
-            self._break_off()
-        else:
-            self.answer(fault_response(request_id, self._dialect()))
-
-    def _dialect(self) -> str:
-        if self.asked is not None:
-            return self.asked.dialect
-        return dialect_of(self.uri.decode("latin-1"))
-
-    def answer_error(self, error: IOPError) -> None:
-        self.answer(error_response(error, self._dialect()))
-
-    def answer(self, response: Response) -> None:
-        """Write a whole response, in one write."""
-        if self._disconnected or self.finished:
-            return
-        length = [("Content-Length", str(len(response.body)))] if response.status not in _NO_BODY else []
-        head = self._head(response, length)
-        self.channel.write(head if self.method == b"HEAD" or response.status in _NO_BODY else head + response.body)
-        self._done(response.status)
-
-    def _head(self, response: Response | StreamResponse, more: list[tuple[str, str]]) -> bytes:
-        self.startedWriting = 1
-        self.code = response.status
-        headers = dict(self._site.common_headers)
-        headers["Date"] = self._site.date()
-        headers["Content-Type"] = response.content_type
-        if self.asked is not None:
-            headers["x-request-id"] = self.asked.request_id
-        headers.update(response.headers)
-        headers.update(more)
-        headers["Connection"] = "keep-alive" if self.channel.persistent else "close"
-        lines = [b"HTTP/1.1 %d %s" % (response.status, _REASONS.get(response.status, b"Unknown"))]
-        lines.extend(_header(name, value) for name, value in headers.items())
-        return b"\r\n".join(lines) + b"\r\n\r\n"
-
-    def _stream(self, response: StreamResponse) -> None:
-        if self._disconnected:
-            response.source.close()
-            return
-        self.chunked = self.clientproto == b"HTTP/1.1"
-        if not self.chunked:
-            self.channel.persistent = False
-        self.channel.write(self._head(response, [("Transfer-Encoding", "chunked")] if self.chunked else []))
-        if self.method == b"HEAD":
-            response.source.close()
-            self.chunked = 0
-            self._done(response.status)
-            return
-        self._site.streaming(self.route_label, self._site.now() - self._begun)
-        self._pump = Pump(response.source, self._write_piece, self._streamed, self._site.now)
-        if self.channel._waitingForTransport:
-            self._pump.pauseProducing()
-        self.registerProducer(self._pump, True)
-        self._pump.start()
-
-    def _write_piece(self, data: bytes) -> None:
-        self.channel.write(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
-
-    def _streamed(self, whole: bool) -> None:
-        """The pump is done. A broken stream breaks the connection, so that no reader takes it for whole."""
-        self._pump = None
-        if self._disconnected:
-            return
-        if not whole:
-            self._break_off()
-            return
-        self.unregisterProducer()
-        if self.chunked:
-            self.channel.write(b"0\r\n\r\n")
-        self._done(self.code)
-
-    def _break_off(self) -> None:
-        if self.channel is not None:
-            self.channel.transport.abortConnection()
-
-    def _done(self, status: int) -> None:
-        self.finished = 1
-        self._site.answered(self.route_label, self.method, status, self._site.now() - self._begun)
-        self._cleanup()
-
-    # --- the client
-
-    def tick(self, now: float) -> None:
-        if self._pump is not None:
-            self._pump.tick(now)
-
-    def connectionLost(self, reason: Failure) -> None:
-        super().connectionLost(reason)
-        self._chunks.clear()
-        if self._pump is not None:
-            pump, self._pump = self._pump, None
-            pump.stop()
-        if self._work is not None:
-            self._work.cancel()
-
-
-def _header(name: str, value: str) -> bytes:
-    """One header line; whatever could end it is dropped, so that no value makes a second one."""
-    return f"{name}: {value}".translate({10: None, 13: None, 0: None}).encode("latin-1", "replace")
 
 
 class Channel(http.HTTPChannel):
@@ -236,7 +34,7 @@ class Channel(http.HTTPChannel):
     MAX_LENGTH = HEADER_BYTES
     timeOut = None
     requestFactory = HttpRequest
-    site: ISiteOfChannel
+    site: ISiteOfRequest
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -321,7 +119,7 @@ class Channel(http.HTTPChannel):
         self.persistent = False
         body = error_response(error, "management").body
         self.write(b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
-                   % (status, _REASONS[status], len(body), body))
+                   % (status, REASONS[status], len(body), body))
         self._linger()
 
     def _linger(self) -> None:
@@ -350,17 +148,3 @@ class Channel(http.HTTPChannel):
             self.loseConnection()
         else:
             self.transport.abortConnection()
-
-
-class DateHeader:
-    """The Date header's value, made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = ""
-
-    def __call__(self) -> str:
-        second = int(time.time())
-        if second != self._second:
-            self._second, self._text = second, formatdate(second, usegmt=True)
-        return self._text

@@ -15,8 +15,9 @@ from twisted.web.http_headers import Headers
 from iop.errors import InvalidRequest
 from iop.keys import KeyRing
 from iop.web.auth import authenticate
-from iop.web.channel import Channel, DateHeader
+from iop.web.channel import Channel
 from iop.web.errors import BadEncoding, BadHost
+from iop.web.exchange import DateHeader
 from iop.web.request import Request
 from iop.web.route import PUBLIC, Route, RouteTable
 
@@ -84,8 +85,6 @@ class Site(ServerFactory):
         self.now = clock.seconds
         self.channels: set[Channel] = set()
         self.date = DateHeader()
-        self.common_headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
-                               "Content-Security-Policy": "default-src 'none'"}
         self._watcher = watcher
         self._sweep = LoopingCall(self.sweep)
         self._sweep.clock = clock

@@ -1,0 +1,232 @@
+"""One chat under way: its run, its reader, and what happens when the client leaves (in any phase)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from iop.edge.chat import ChatBody, ChatStream, Ending
+from iop.errors import IOPError
+from iop.events import json_encode
+from iop.interfaces import IEdgeService, IRunCursor
+from iop.proto import run_pb2
+from iop.records import RunRecord
+from iop.runs import START
+from iop.web.errors import RETRY_AFTER_S
+from iop.web.responses import Response, StreamResponse
+from iop.web.sse import COMMENT
+
+log = Logger()
+
+KEEPALIVE_S = 10.0           # after this long without output the 200 goes out, with a comment
+TAKE_BYTES = 256 * 1024
+GONE = "client disconnected"
+
+
+class ChatAnswer:
+    """One chat under way: its run, its reader, and who is to be told when the client leaves."""
+
+    def __init__(self, edge: IEdgeService, clock: IReactorTime, source: run_pb2.Source, detach_s: float | None) -> None:
+        self._edge = edge
+        self._clock = clock
+        self._source = source
+        self._detach_s = detach_s
+        self._record: RunRecord | None = None
+        self._cursor: IRunCursor | None = None
+        self._abandoned = False
+        self._woken = False
+        self._waiting: Deferred[None] | None = None
+
+    async def begin(self, request: run_pb2.RunRequest, key: str | None) -> None:
+        """Submit the run and open its log. A client that leaves meanwhile does not undo the submit: the run is stopped."""
+        self._record = await _outliving(self._edge.submit(request, self._source, key), self._submitted_late)
+        self._cursor = await self._edge.cursor(self._record.run_id, START)
+        self._cursor.notify(self._wake)
+
+    def _submitted_late(self, record: RunRecord) -> None:
+        self._record = record
+        self._stop_run()
+
+    async def whole(self, model: str) -> Response:
+        """The answer once the run has ended."""
+        body = ChatBody(self._run.run_id, self._run.created_us // 1_000_000, model)
+        headers: dict[str, str] | None = None
+        while not self._reader.ended:
+            for entry in await self._take():
+                body.read(entry)
+            headers = headers or await self._headers()
+        self._reader.close()
+        if not body.ending.completed:
+            return failed_response(body.ending, headers or {})
+        return Response(200, body.body(), headers=headers)
+
+    async def streamed(self, model: str, with_usage: bool) -> Response | StreamResponse:
+        """The stream, once there is something to send; or the status of what failed before that."""
+        chat = ChatStream(self._run.run_id, self._run.created_us // 1_000_000, model, with_usage)
+        first = await self._first_output(chat)
+        headers = await self._headers()
+        if self._reader.ended and not chat.ending.completed and not first:
+            self._reader.close()
+            return failed_response(chat.ending, headers)
+        pieces = [first] if first else [] if self._reader.ended else [COMMENT]
+        if self._reader.ended:
+            pieces.append(chat.end())
+        return StreamResponse(ChatReader(self._reader, chat, pieces, self.abandon), headers=headers)
+
+    async def _first_output(self, chat: ChatStream) -> bytes:
+        """The first bytes for the client; empty when the run has ended without any, or after KEEPALIVE_S."""
+        deadline = self._clock.seconds() + KEEPALIVE_S
+        while not self._reader.ended:
+            entries = await self._take(deadline)
+            told = b"".join([chat.write(entry) for entry in entries])
+            if told or (not entries and self._clock.seconds() >= deadline):
+                return told
+        return b""
+
+    async def _take(self, deadline: float | None = None) -> list[Any]:
+        """What there is to read; with nothing there, waits until there may be something, or for the deadline."""
+        self._woken = False
+        taken = self._reader.take(TAKE_BYTES)
+        entries = await taken if isinstance(taken, Deferred) else taken
+        if not entries and not self._reader.ended and not self._woken:
+            await self._wait(deadline)
+        return entries
+
+    def _wait(self, deadline: float | None) -> Deferred[None]:
+        """Fires when the log has told of more, or at the deadline (clock time)."""
+        waiting = self._waiting = Deferred()
+        if deadline is not None:
+            timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._wake)
+            waiting.addBoth(lambda result: (timer.cancel() if timer.active() else None, result)[1])
+        return waiting
+
+    def _wake(self) -> None:
+        self._woken = True
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.called:
+            waiting.callback(None)
+
+    async def _headers(self) -> dict[str, str]:
+        try:
+            record = await self._edge.run(self._run.run_id)
+        except IOPError:         # the answer is worth more than what stands beside it
+            record = self._run
+        waited_us = max(0, (record.placed_us or record.ended_us or record.created_us) - record.created_us)
+        headers = {"x-iop-run-id": record.run_id, "x-iop-queue-ms": str(waited_us // 1000)}
+        if record.node_id:
+            headers["x-iop-node"] = record.node_id
+        return headers
+
+    @property
+    def _run(self) -> RunRecord:
+        if self._record is None:
+            raise IOPError("The run was not submitted.")
+        return self._record
+
+    @property
+    def _reader(self) -> IRunCursor:
+        if self._cursor is None:
+            raise IOPError("The run's log was not opened.")
+        return self._cursor
+
+    def abandon(self) -> None:
+        """Nobody reads any more; the run is stopped unless it has ended."""
+        ended = self._cursor is not None and self._cursor.ended
+        if self._cursor is not None:
+            self._cursor.close()
+        if self._record is not None and not ended:
+            self._stop_run()
+
+    def _stop_run(self) -> None:
+        if self._abandoned:
+            return
+        self._abandoned = True
+        if self._detach_s is None:
+            self._cancel(GONE)
+        else:
+            self._clock.callLater(self._detach_s, self._cancel, f"{GONE} and did not come back in {self._detach_s:g} s")
+
+    def _cancel(self, reason: str) -> None:
+        run_id = self._run.run_id
+        self._edge.cancel(run_id, self._source, reason).addErrback(
+            lambda failure: log.failure("run {run_id} could not be cancelled", failure, run_id=run_id))
+
+
+class ChatReader:
+    """The rest of a chat's stream, for the pump."""
+
+    heartbeat = COMMENT
+
+    def __init__(self, cursor: IRunCursor, chat: ChatStream, first: list[bytes], abandon: Callable[[], object]) -> None:
+        self._cursor = cursor
+        self._chat = chat
+        self._first = first
+        self._abandon = abandon
+        self.ended = False
+
+    def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
+        if self._first:
+            first, self._first = self._first, []
+            self.ended = self._cursor.ended
+            return first
+        taken = self._cursor.take(limit_bytes)
+        return taken.addCallback(self._formatted) if isinstance(taken, Deferred) else self._formatted(taken)
+
+    def _formatted(self, entries: list[Any]) -> list[bytes]:
+        told = [self._chat.write(entry) for entry in entries]
+        self.ended = self._cursor.ended
+        if self.ended:
+            told.append(self._chat.end())
+        return told
+
+    def notify(self, callback: Callable[[], object]) -> None:
+        self._cursor.notify(callback)
+
+    def close(self) -> None:
+        self._abandon()
+
+
+def failed_response(ending: Ending, headers: dict[str, str]) -> Response:
+    """A run that ended badly before anything was sent: its status, and the backend's own body where it sent one."""
+    if ending.started:
+        headers["x-should-retry"] = "false"
+    body = bytes(ending.outcome.upstream_body)
+    if ending.outcome.upstream_status >= 400 and _is_json(body):
+        return Response(ending.outcome.upstream_status, body, headers=headers)
+    return Response(ending.status, json_encode(ending.error_json()),
+                    headers=headers | _retry_after(ending.outcome.code))
+
+
+def _retry_after(code: str) -> dict[str, str]:
+    return {"Retry-After": str(RETRY_AFTER_S[code])} if code in RETRY_AFTER_S else {}
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _outliving(work: Deferred[Any], late: Callable[[Any], object]) -> Deferred[Any]:
+    """A Deferred that can be cancelled without cancelling `work`; `late` then gets its result."""
+    given_up: list[bool] = []
+    waiting: Deferred[Any] = Deferred(lambda _: given_up.append(True))
+
+    def done(result: Any) -> None:
+        late(result) if given_up else waiting.callback(result)
+
+    def failed(failure: Failure) -> None:
+        if not given_up:
+            waiting.errback(failure)
+        elif not failure.check(IOPError):
+            log.failure("a submit whose client had left failed", failure)
+    work.addCallbacks(done, failed)
+    return waiting
