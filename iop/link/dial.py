@@ -67,9 +67,8 @@ class LinkDialer(ReconnectingClientFactory):
 
     def start(self, reactor: Any, host: str, port: int, tls: ClientOptions | None = None) -> None:
         """Begin to dial. Raises ConfigError for plain TCP to another machine, before anything is sent."""
-        if tls is None and not _is_this_machine(host):
-            raise ConfigError(f"The link to {host} would be plain TCP, which is for loopback only; give the edge a "
-                              "certificate, and this node `ca` or `pin`.")
+        if tls is None:
+            check_plain(host)
         self._reactor, self._host, self._port, self._tls = reactor, host, port, tls
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._resolution = Resolution(reactor, host, loopback_only=tls is None)
@@ -202,6 +201,13 @@ class LinkDialer(ReconnectingClientFactory):
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
         self._deadline = None
+
+
+def check_plain(host: str) -> None:
+    """Raise ConfigError where plain TCP to a host would leave this machine."""
+    if not _is_this_machine(host):
+        raise ConfigError(f"The link to {host} would be plain TCP, which is for loopback only; give the edge a "
+                          "certificate, and this node `ca` or `pin`.")
 
 
 def _is_this_machine(host: str) -> bool:

@@ -49,7 +49,6 @@ class LinkListener(Factory):
                  limits: LinkLimits | None = None, gate: Gate | None = None, sweep: Sweep | None = None) -> None:
         self.peer_id = peer_id
         self.limits = limits or default_limits()
-        self.links_up = 0
         self.refused: Counter[str] = Counter()
         self.protocol_errors: Counter[str] = Counter()
         self._greeter = greeter
@@ -58,6 +57,7 @@ class LinkListener(Factory):
         self._gate = gate or Gate(clock.seconds)
         self._sweep = sweep or Sweep(clock)
         self._arrivals: dict[LinkProtocol, _Arrival] = {}
+        self._links: set[LinkProtocol] = set()
         self._stopping: dict[LinkProtocol, Deferred[None]] = {}
         self._stopped = False
 
@@ -65,6 +65,11 @@ class LinkListener(Factory):
     def arriving(self) -> int:
         """Connections that are not greeted yet."""
         return len(self._arrivals)
+
+    @property
+    def links_up(self) -> int:
+        """Greeted links of this listener."""
+        return len(self._links)
 
     def buildProtocol(self, addr: IAddress | None) -> LinkProtocol | None:
         source = source_of(getattr(addr, "host", "127.0.0.1"))
@@ -81,7 +86,7 @@ class LinkListener(Factory):
     def stop(self, code: str = "stopping", message: str = "This side is stopping.") -> Deferred[Any]:
         """Take no more links and close those that stand; fires when all are gone (5 s at most)."""
         self._stopped = True
-        for link in [*self._arrivals, *self._peers.links()]:
+        for link in [*self._arrivals, *self._links]:
             self._stopping[link] = Deferred()
         gone = DeferredList(list(self._stopping.values()))
         for link in list(self._stopping):
@@ -119,7 +124,7 @@ class LinkListener(Factory):
                 self._gate.punish(arrival.source, "tls_failed")
             self.log.info("{remote} left before it was greeted: {reason}", remote=link.remote, reason=reason.message)
         else:
-            self.links_up -= 1
+            self._links.discard(link)
             self._peers.leave(link.peer_id, link)
             self._sweep.discard(link)
             self.log.info("the link of {peer} at {remote} is down: {reason}", peer=link.peer_id, remote=link.remote,
@@ -147,7 +152,7 @@ class LinkListener(Factory):
     def _welcome(self, link: LinkProtocol, hello: Hello, handler: ILinkHandler) -> None:
         epoch = self._peers.join(hello.peer_id, link)
         self._left(self._arrivals.pop(link))
-        self.links_up += 1
+        self._links.add(link)
         link.peer_id = hello.peer_id
         link.send("welcome", Welcome(peer_id=self.peer_id, epoch=epoch, limits=self.limits,
                                      protocol=min(hello.protocol, PROTOCOL)))

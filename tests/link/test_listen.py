@@ -272,6 +272,15 @@ def test_stop_closes_links_and_arrivals_and_takes_no_more():
     assert world.clock.getDelayedCalls() == []
 
 
+def test_stop_leaves_the_links_of_another_listener_alone():
+    clock = Clock()
+    peers, role = Peers(clock), Recorder()
+    one, other = (LinkPair(role, Recorder(), clock, peers=peers, peer_id=name) for name in ("n1", "n2"))
+    stopped = one.factory.stop()
+    one.pump(), other.pump()
+    assert stopped.called and not one.listener.up and other.listener.up
+
+
 def test_stop_with_nothing_open_fires_at_once():
     assert World().listener.stop().called
 

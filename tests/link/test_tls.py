@@ -237,6 +237,51 @@ async def test_tls_1_1_is_not_spoken(server):
     await world.close()
 
 
+@pytest.mark.parametrize("by", ["plain", "TLS"])
+@pytest_twisted.ensureDeferred
+async def test_both_ends_tell_the_kernel_to_watch_the_connection(server, by):
+    listener = LinkListener("edge", OpenGreeter(Recorder()), peers := Peers(reactor), reactor)
+    over_tls = by == "TLS"
+    world = World(tls(server_options(server.cert, server.key), listener) if over_tls else listener)
+    world.dial(client_options("x", pin=server.pin) if over_tls else None)
+    await world.role.up.addTimeout(10, reactor)
+    for link in (world.role.link, peers.get("node-1")):
+        transport = link.transport.transport if over_tls else link.transport
+        wire = transport.getHandle()
+        assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
+    stopping = listener.stop()
+    await world.close()
+    await stopping
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_dialer_comes_back_by_itself_to_a_name(server):
+    class Returning(Side):
+        def __init__(self) -> None:
+            super().__init__()
+            self.again: Deferred[None] = Deferred()
+
+        def link_up(self, link) -> None:
+            super().link_up(link)
+            if self.kinds.count("link_up") == 2:
+                self.again.callback(None)
+
+    edge = Side()
+    listener = LinkListener("edge", OpenGreeter(edge), peers := Peers(reactor), reactor)
+    world = World(listener)
+    world.dialer._handler = world.role = Returning()
+    world.dialer.start(reactor, "localhost", world.port.getHost().port)
+    await world.role.up.addTimeout(10, reactor)
+    peers.get("node-1").close("restarting", "Come back.")
+    await world.role.again.addTimeout(10, reactor)
+    assert world.role.kinds == ["link_up", "link_down", "link_up"] and world.role.link.epoch == 2
+    stopping = listener.stop()
+    await world.close()
+    await stopping
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
