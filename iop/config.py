@@ -138,7 +138,7 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def path(self, name: str) -> str:
         """`name` beside the file."""
-        return os.path.join(os.path.dirname(os.path.abspath(self.file)), name)
+        return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(self.file)), name))
 
     @property
     def state(self) -> str:
@@ -194,7 +194,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def path(self, name: str) -> str:
         """`name` beside the file."""
-        return os.path.join(os.path.dirname(os.path.abspath(self.file)), name)
+        return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(self.file)), name))
 
     @property
     def state(self) -> str:
