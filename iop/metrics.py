@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred, execute
@@ -18,6 +18,8 @@ from twisted.internet.threads import deferToThreadPool
 
 from iop.interfaces import IEdgeService
 from iop.proto import node_pb2
+
+disable_created_metrics()    # they double the series, and the library knows no smaller switch than the process
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_VALUES = 200
