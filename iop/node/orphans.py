@@ -59,8 +59,6 @@ def _still_there(recorded: list[Any]) -> dict[int, int]:
 
 def _signal_all(marker: bytes, known: dict[int, int], number: int) -> int:
     """Signal each once (0: none), remembering all that were seen; how many there are."""
-    found = processes.members(marker, known, tuple(known))
+    found = processes.members(marker, known, tuple(known), number=number)
     known.update((process.pid, process.start_ticks) for process in found)
-    for process in found if number else ():
-        processes.send_signal(process, number)
     return len(found)

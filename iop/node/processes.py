@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 GONE_STATES = frozenset("ZXx")
+PASSES = 100   # through what is new; on a machine that starts processes without pause there is always something
 
 
 class Process(NamedTuple):
@@ -49,12 +50,6 @@ def start_ticks(pid: int) -> int:
     return process.start_ticks if process is not None else 0
 
 
-def everything() -> dict[int, Process]:
-    """All living processes, by pid. Raises OSError without /proc."""
-    found = (look(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return {process.pid: process for process in found if process is not None}
-
-
 def has_marker(pid: int, marker: bytes) -> bool:
     """Whether ``NAME=value`` stands in the environment that it was started with. No for what we may not read."""
     try:
@@ -64,40 +59,81 @@ def has_marker(pid: int, marker: bytes) -> bool:
         return False
 
 
-def members(marker: bytes, known: Mapping[int, int], sessions: Container[int] = (),
-            since_ticks: int = 0) -> list[Process]:
-    """Every living process that belongs to a run or node, in no order.
+def members(marker: bytes, known: Mapping[int, int], sessions: Container[int] = (), since_ticks: int = 0, *,
+            number: int = 0, spared_group: int = 0) -> list[Process]:
+    """Every living process that belongs to a run or node, in no order; each gets signal `number` as soon as it is found.
 
-    It does when it is one of `known` ({pid: start ticks}), carries `marker`, is in one of the `sessions`, or descends
-    from a member. Nothing that started before `since_ticks` is looked at. Never this process or its ancestors.
+    It belongs when it is one of `known` ({pid: start ticks}), carries `marker`, is in one of the `sessions`, or descends
+    from a member. Nothing that started before `since_ticks` is looked at, nor this process and its ancestors; those of
+    `spared_group` get no signal. Raises OSError without /proc.
     """
-    living = everything()
-    spared = _ancestors(living, os.getpid())
-    candidates = {pid: process for pid, process in living.items()
-                  if process.start_ticks >= since_ticks and pid not in spared}
-    found = {pid for pid, process in candidates.items()
-             if known.get(pid) == process.start_ticks or process.session in sessions or has_marker(pid, marker)}
-    _add_descendants(found, candidates.values())
-    return [candidates[pid] for pid in found]
+    hunt = _Hunt(marker, known, sessions, since_ticks, number, spared_group)
+    for _ in range(PASSES):
+        if not hunt.look_at_new():
+            break
+    return hunt.found()
 
 
-def _ancestors(living: Mapping[int, Process], pid: int) -> set[int]:
-    line = set()
-    while pid in living and pid not in line:
+class _Hunt:
+    """Looks at each process once, and again at the list for what was started meanwhile.
+
+    A process that forks and exits without pause is missed by one walk through /proc, which takes longer than a generation
+    lives; a pass over only what is new takes a fraction of that.
+    """
+
+    def __init__(self, marker: bytes, known: Mapping[int, int], sessions: Container[int], since_ticks: int, number: int,
+                 spared_group: int) -> None:
+        self._marker, self._known, self._sessions, self._since_ticks = marker, known, sessions, since_ticks
+        self._number, self._spared_group = number, spared_group
+        self._seen: dict[int, Process | None] = {}
+        self._found: dict[int, Process] = {}
+        self._spared = _ancestors(os.getpid())
+
+    def look_at_new(self) -> bool:
+        """One pass; whether there was anything new."""
+        new = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid not in self._seen]
+        for pid in reversed(new):  # the latest first: they may be the shortest-lived
+            process = self._seen[pid] = look(pid)
+            if process is not None and self._belongs(process):
+                self._take(process)
+        self._take_descendants()
+        return bool(new)
+
+    def found(self) -> list[Process]:
+        return list(self._found.values())
+
+    def _belongs(self, process: Process) -> bool:
+        if process.start_ticks < self._since_ticks or process.pid in self._spared:
+            return False
+        return (self._known.get(process.pid) == process.start_ticks or process.session in self._sessions
+                or process.parent in self._found or has_marker(process.pid, self._marker))
+
+    def _take(self, process: Process) -> None:
+        self._found[process.pid] = process
+        if self._number and process.group != self._spared_group:
+            send_signal(process, self._number)
+
+    def _take_descendants(self) -> None:
+        children: dict[int, list[Process]] = {}
+        for process in self._seen.values():
+            if process is not None:
+                children.setdefault(process.parent, []).append(process)
+        frontier = list(self._found)
+        while frontier:
+            for child in children.get(frontier.pop(), ()):
+                if child.pid not in self._found and child.pid not in self._spared and child.start_ticks >= self._since_ticks:
+                    self._take(child)
+                    frontier.append(child.pid)
+
+
+def _ancestors(pid: int) -> set[int]:
+    """A process and all that it descends from."""
+    line: set[int] = set()
+    while pid and pid not in line:
         line.add(pid)
-        pid = living[pid].parent
+        process = look(pid)
+        pid = process.parent if process is not None else 0
     return line
-
-
-def _add_descendants(found: set[int], candidates: Iterable[Process]) -> None:
-    children: dict[int, list[int]] = {}
-    for process in candidates:
-        children.setdefault(process.parent, []).append(process.pid)
-    frontier = list(found)
-    while frontier:
-        new = [child for child in children.get(frontier.pop(), ()) if child not in found]
-        found.update(new)
-        frontier.extend(new)
 
 
 def send_signal(process: Process, number: int) -> bool:

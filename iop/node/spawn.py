@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from twisted.internet import defer, protocol, threads
@@ -225,14 +226,15 @@ class Program(protocol.ProcessProtocol):
         """Send one signal to each process of the run once; the number of them."""
         number = getattr(signal, name)
         group = 0
-        found = await self._look()  # before the signal, which may cut the threads that lead to some of them
+        if self._exit is None:
+            await self._look()      # before the signal, which may cut the threads that lead to some of them
         if self._exit is None:      # not reaped, so the number is still its own
             try:
                 os.killpg(self.pid, number)
                 group = self.pid
             except OSError:         # the launcher has no session yet
                 group = 0
-        await self._in_thread(_signal_each, [process for process in found if process.group != group], number)
+        found = await self._look(number, group)
         return len(found) or int(bool(group))
 
     async def _gone(self, wait_s: float) -> bool:
@@ -278,8 +280,11 @@ class Program(protocol.ProcessProtocol):
                      reason=str(failure))
             return -1
 
-    async def _look(self) -> list[processes.Process]:
-        found = await self._in_thread(processes.members, self._marker, dict(self._known), (self.pid,), self._since_ticks)
+    async def _look(self, number: int = 0, spared_group: int = 0) -> list[processes.Process]:
+        """What is left of the run, each given signal `number`."""
+        found = await self._in_thread(partial(
+            processes.members, self._marker, dict(self._known), (self.pid,), self._since_ticks, number=number,
+            spared_group=spared_group))
         self._known.update((process.pid, process.start_ticks) for process in found)
         return found
 
@@ -376,9 +381,4 @@ class Program(protocol.ProcessProtocol):
         if not deaf:
             self._wake = waiting
         return waiting
-
-
-def _signal_each(found: list[processes.Process], number: int) -> None:
-    for process in found:
-        processes.send_signal(process, number)
 

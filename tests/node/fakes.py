@@ -1,4 +1,4 @@
-"""Fakes around a NodeService: an adapter whose runs are driven by hand, a record in memory, an edge that keeps what it gets."""
+"""Fakes around a NodeService: an adapter with runs driven by hand, a record in memory, an edge that keeps what it gets."""
 
 from __future__ import annotations
 
@@ -235,8 +235,8 @@ def make_tools(clock: Any, mode: str = "guided", folder: str = "") -> Tools:
 class House:
     """A node and its edge over a memory wire."""
 
-    def __init__(self, payload: NodeConfigPayload | None = None, *, mode: str = "guided", own: list[AdapterConfig] | None = None,
-                 outbox: Outbox | None = None, connect: bool = True) -> None:
+    def __init__(self, payload: NodeConfigPayload | None = None, *, mode: str = "guided",
+                 own: list[AdapterConfig] | None = None, outbox: Outbox | None = None, connect: bool = True) -> None:
         self.clock = Clock()
         self.factory = HandFactory()
         self.record = MemoryRecord()

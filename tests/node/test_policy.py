@@ -67,7 +67,8 @@ def test_an_interpreter_must_be_listed_as_one_also_behind_a_link(machine) -> Non
     assert reasons(policy(machine, interpreters=[innocent]), program(machine, "bin/innocent")) == []
 
 
-@pytest.mark.parametrize("name", ["sh", "bash", "dash", "python3", "python3.11", "node", "perl", "ruby3.1", "env", "busybox", "awk"])
+@pytest.mark.parametrize("name", ["sh", "bash", "dash", "python3", "python3.11", "node", "perl", "ruby3.1", "env",
+                                  "busybox", "awk"])
 def test_interpreters_are_known_by_name(machine, name) -> None:
     (machine / "bin" / name).write_text("")
     (machine / "bin" / name).chmod(0o755)
@@ -126,7 +127,8 @@ def test_the_folder_lies_in_a_root_by_its_real_path(machine) -> None:
     assert reasons(policy(machine), program(machine, "bin/claude", cwd="/"))[0][0] == "cwd"
 
 
-@pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONPATH", "NODE_OPTIONS", "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "IOP_RUN_ID", "PATH"])
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONPATH", "NODE_OPTIONS", "BASH_ENV", "ENV",
+                                  "GIT_SSH_COMMAND", "IOP_RUN_ID", "PATH"])
 @pytest.mark.parametrize("mode", ["guided", "trusting"])
 def test_dangerous_variables_are_refused_in_every_mode(machine, name, mode) -> None:
     ((path, _),) = reasons(policy(machine, mode), program(machine, "bin/claude", env={name: "x"}))
@@ -150,7 +152,8 @@ def test_locked_allows_only_the_nodes_own_targets(machine) -> None:
 
 def test_trusting_allows_any_program_and_backend(machine) -> None:
     (machine / "lib/busybox").chmod(0o777)
-    assert reasons(policy(machine, "trusting"), program(machine, "bin/innocent", cwd="/"), Upstream("https://models.example")) == []
+    trusting = policy(machine, "trusting")
+    assert reasons(trusting, program(machine, "bin/innocent", cwd="/"), Upstream("https://models.example")) == []
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "http://localhost:1", "http://[::1]:8080", "http://127.9.9.9",
@@ -167,8 +170,8 @@ def test_other_backends_are_refused(machine, url) -> None:
     assert reasons(policy(machine, upstreams=["models.example:8443"]), Upstream(url))[0][0] == "url"
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "0.0.0.0", "224.0.0.1", "[fe80::1]", "[fe80::1%25eth0]", "[ff02::1]", "[::]",
-                                  "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "255.255.255.255"])
+@pytest.mark.parametrize("host", ["169.254.169.254", "0.0.0.0", "224.0.0.1", "[fe80::1]", "[fe80::1%25eth0]", "[ff02::1]",
+                                  "[::]", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "255.255.255.255"])
 @pytest.mark.parametrize("mode", ["guided", "trusting"])
 def test_some_addresses_are_never_a_backend(machine, host, mode) -> None:
     ((_, reason),) = reasons(policy(machine, mode, upstreams=[host]), Upstream(f"http://{host}/"))

@@ -321,9 +321,9 @@ def test_windows_hold_runs_back_and_let_them_go_at_half() -> None:
     house = House(connect=False)
     house.connect(limits=default_limits(run_window_bytes=4096, link_window_bytes=8192))
     one, other = house.begin(), house.begin()
-    one.say("x" * 5500)
+    one.say("x" * 6500)
     assert one.paused and not other.paused
-    other.say("y" * 3000)
+    other.say("y" * 1800)
     assert one.paused and other.paused
     house.tell("event_ack", EventAck(run_id=one.spec.run_id, attempt=1, through_seq=2))
     assert not one.paused and not other.paused

@@ -1,0 +1,225 @@
+"""``twistd iop-node -c node.yaml``: the wiring of a node process. Nothing is opened before the service starts."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.application.service import IService, MultiService
+from twisted.logger import Logger
+from twisted.python import usage
+from zope.interface import implementer
+
+from iop._version import VERSION_TEXT
+from iop.config import NodeConfig, load_node
+from iop.errors import ConfigError, IOPError
+from iop.files import read_secret
+from iop.keys import Secret
+from iop.link.dial import LinkDialer
+from iop.link.tls import client_options
+from iop.node import processes
+from iop.node.commands import node_commands
+from iop.node.lifecycle import Lifecycle
+from iop.node.machine import find_gpus, machine_facts
+from iop.node.offers import Offers
+from iop.node.policy import Policy, gather_facts
+from iop.node.service import NodeService
+from iop.node.spawn import Spawner
+from iop.node.tools import Tools
+from iop.proto.link_pb2 import Hello
+from iop.store.record import NodeRecord
+from iop.tap.notify import Notifier
+from iop.tap.process import FAILED, adapter_factories, handle_signals, is_loopback, leave_with, make_state_folder, refuse
+
+log = Logger()
+
+TAKEN = 75                # EX_TEMPFAIL of sysexits.h: another node uses this state folder
+PROTOCOL = 1
+
+
+class Options(usage.Options):
+    """The command line of ``twistd iop-node``."""
+
+    optParameters = [["config", "c", None, "The file that describes this node, node.yaml."]]
+    config: NodeConfig
+
+    def postOptions(self) -> None:
+        """Everything that can be wrong in the files, told as one sentence and exit code 78."""
+        if not self["config"]:
+            raise usage.UsageError("Name the configuration: -c node.yaml")
+        try:
+            self.config = load_node(os.path.abspath(self["config"]))
+            self.policy = read_policy(self.config)
+            self.token = read_token(self.config, os.environ)
+            self.tls = tls_of(self.config)
+            make_state_folder(self.config.state)
+        except IOPError as error:
+            refuse(f"{error.message} {error.hint}".strip())
+        except OSError as error:
+            refuse(f"The state folder {self.config.state} cannot be made: {error.strerror}.")
+
+
+def read_policy(config: NodeConfig) -> Policy:
+    """The policy as the file says, on this machine. Raises ConfigError."""
+    return Policy(config.policy, gather_facts(os.environ.get("PATH", os.defpath)))
+
+
+def read_token(config: NodeConfig, environment: Mapping[str, str]) -> Secret:
+    """From systemd's credential, where there is one, else from the file that node.yaml names. Raises ConfigError."""
+    credential = os.path.join(environment.get("CREDENTIALS_DIRECTORY", ""), "token")
+    if environment.get("CREDENTIALS_DIRECTORY") and os.path.exists(credential):
+        with open(credential, encoding="ascii") as stream:  # systemd has seen to who may read it
+            text = stream.read().strip()
+    else:
+        text = read_secret(config.path(config.edge.token_file))
+    if not text:
+        raise ConfigError("The node's token is empty; make one with `iop keys new node NAME` at the edge.")
+    return Secret(text)
+
+
+def tls_of(config: NodeConfig) -> Any:
+    """What the link is checked by; None for plain TCP on loopback. Raises ConfigError."""
+    edge = config.edge
+    if edge.plain:
+        if edge.ca or edge.pin:
+            raise config.document.error(("edge", "plain"), "edge.plain does not go with edge.ca or edge.pin; remove one.")
+        if not is_loopback(edge.host):
+            raise config.document.error(("edge", "plain"), f"edge.plain is for loopback only, and {edge.host} is another "
+                                        "machine; give edge.ca or edge.pin instead.")
+        return None
+    if not edge.ca and not edge.pin:
+        raise config.document.error(("edge",), "edge needs `ca` (a PEM file) or `pin` (sha256:…), or `plain: true` on "
+                                    "loopback.")
+    return client_options(edge.name or edge.host, ca_file=config.path(edge.ca) if edge.ca else "", pin=edge.pin)
+
+
+def node_marker(config: NodeConfig) -> str:
+    """What marks the programs of this node, over its restarts: its id, and which state folder it is of."""
+    folder = hashlib.sha256(os.path.realpath(config.state).encode()).hexdigest()[:16]
+    return f"{config.node.id}.{folder}"
+
+
+@implementer(IService)
+class NodeProcess(MultiService):
+    """The node's services, the lock of its state folder, and the signals of its process."""
+
+    def __init__(self, reactor: Any, options: Options) -> None:
+        super().__init__()
+        self.setName("iop-node")
+        self._reactor = reactor
+        self._options = options
+        self._config: NodeConfig = options.config
+        self._lock = -1
+        self._notifier: Notifier | None = None
+        self._instance = secrets.token_hex(8)
+        self._boot_id = processes.boot_id()
+        self.node = self._wire()
+        self.node.setServiceParent(self)
+
+    def _wire(self) -> NodeService:
+        reactor, config = self._reactor, self._config
+        marker = {"IOP_NODE": node_marker(config)}
+        spawner = Spawner(reactor, marker, self._program_started)
+        tools = Tools(reactor, spawner, self._options.policy, os.path.join(config.state, "runs"), dict(os.environ))
+        offers = Offers(config.adapters, tools, lambda: adapter_factories().values())
+        lifecycle = Lifecycle(reactor, state=config.state, marker=f"IOP_NODE={marker['IOP_NODE']}", dial=self._dial,
+                              hang_up=self._hang_up, told=self._told, fatal=self._fatal)
+        node = NodeService(
+            config.node.id, offers=offers, tools=tools, record=NodeRecord(os.path.join(config.state, "node.db"), reactor),
+            clock=reactor, marker=marker, labels=config.node.labels, lifecycle=lifecycle, commands=node_commands())
+        self._dialer = LinkDialer(self._hello, node, reactor)
+        return node
+
+    # --- IService
+
+    def privilegedStartService(self) -> None:
+        self._lock_state()
+        super().privilegedStartService()
+
+    def startService(self) -> None:
+        self._lock_state()
+        self._notifier = Notifier(self._reactor)
+        self._reactor.callWhenRunning(handle_signals, self._reactor, self.reload)
+        self.node.facts = machine_facts()
+        if self._config.policy.mode == "trusting":
+            log.warn("policy.mode is trusting: whoever commands the edge can run any program on this machine")
+        super().startService()
+        find_gpus(self._reactor, os.environ.get("PATH", os.defpath), self._gpus_found)
+
+    def stopService(self) -> Any:
+        if self._notifier is not None:
+            self._notifier.stopping()
+        return super().stopService()
+
+    def _lock_state(self) -> None:
+        """One node a state folder: a second one would end the first one's programs as orphans."""
+        if self._lock >= 0:
+            return
+        self._lock = os.open(os.path.join(self._config.state, "node.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sentence = f"Another node is running with the state folder {self._config.state}."
+            print(sentence, file=sys.__stderr__, flush=True)  # sys.stderr leads to the log by now
+            raise SystemExit(TAKEN) from None
+
+    # --- the link
+
+    def _hello(self) -> Hello:
+        return Hello(peer_id=self._config.node.id, token=self._options.token.reveal(), instance=self._instance,
+                     protocol=PROTOCOL, labels=self._config.node.labels, version=VERSION_TEXT)
+
+    def _dial(self) -> None:
+        self._dialer.start(self._reactor, self._config.edge.host, self._config.edge.port, self._options.tls)
+
+    def _hang_up(self) -> Any:
+        return self._dialer.stop()
+
+    # --- what happens
+
+    def _program_started(self, run_id: str, pid: int) -> None:
+        for run in self.node.of_run(run_id):
+            noted = self.node.record.program_started(run_id, run.spec.attempt, pid, processes.start_ticks(pid), self._boot_id)
+            noted.addErrback(lambda failure: log.warn("run {run_id}: its program is not in the node's record: {reason}",
+                                                      run_id=run_id, reason=failure.getErrorMessage()))
+
+    def _gpus_found(self, names: str) -> None:
+        self.node.facts = {**self.node.facts, "gpus": names}
+        self.node.tell_status()
+
+    def _told(self, text: str) -> None:
+        if self._notifier is not None:
+            self._notifier.ready(text)
+
+    def _fatal(self, sentence: str) -> None:
+        log.critical("{sentence}", sentence=sentence)
+        leave_with(FAILED)
+        self._reactor.stop()
+
+    # --- SIGHUP
+
+    def reload(self) -> None:
+        """Read the policy again; a file that is wrong changes nothing."""
+        if self._notifier is not None:
+            self._notifier.reloading()
+        try:
+            policy = read_policy(load_node(self._config.file))
+        except IOPError as error:
+            log.error("the policy stays as it was: {reason}", reason=error.message)
+        else:
+            self.node.policy_changed(policy)
+            log.info("the policy was read again: {mode}", mode=policy.mode)
+        self._told("reloaded")
+
+
+def makeService(options: Options) -> NodeProcess:
+    """The services of one node."""
+    from twisted.internet import reactor
+    reactor.seconds = time.monotonic  # type: ignore[attr-defined]  # timers must not follow the wall clock
+    return NodeProcess(reactor, options)

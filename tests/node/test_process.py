@@ -1,0 +1,246 @@
+"""A real node process, with an edge in this one: started, stopped, killed, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_twisted
+from twisted.internet import defer, reactor
+from twisted.internet.defer import Deferred
+
+from iop.link.limits import default_limits
+from iop.link.listen import LinkListener
+from iop.link.peers import Peers
+from iop.node import processes
+from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
+from iop.proto.run_pb2 import CancelRequest, EventAck, RunRequest
+from iop.runs import new_run_id
+from iop.testing.links import OpenGreeter
+from tests.node.fakes import Edge
+
+pytestmark = pytest.mark.e2e
+
+SLEEPER = "sh -c 'trap \"\" INT TERM; sleep 300' & setsid sleep 300 & echo go; wait"
+
+
+class Awaited(Edge):
+    """An Edge that can be waited for, and that acknowledges."""
+
+    def __init__(self, config: NodeConfigPayload) -> None:
+        super().__init__(config)
+        self._waiting: list[tuple[Any, Deferred]] = []
+
+    def frame_received(self, link: Any, kind: str, message: Any, packed: bytes) -> None:
+        super().frame_received(link, kind, message, packed)
+        if kind == "event_batch":
+            through = message.first_seq + len(message.events) - 1
+            link.send("event_ack", EventAck(run_id=message.run_id, attempt=message.attempt, through_seq=through))
+        for condition, deferred in list(self._waiting):
+            if condition() and not deferred.called:
+                self._waiting.remove((condition, deferred))
+                deferred.callback(None)
+
+    def until(self, condition: Any) -> Deferred:
+        if condition():
+            return defer.succeed(None)
+        waiting: Deferred = Deferred()
+        self._waiting.append((condition, waiting))
+        return waiting.addTimeout(30, reactor)
+
+
+class Place:
+    """A folder with node.yaml, an edge that listens, and the node processes that were started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        targets = [_cli("sleeper", ["/bin/sh", "-c", SLEEPER]), _cli("lines", ["/bin/sh", "-c", "echo a; echo b >&2; pwd"]),
+                   _cli("denied", ["/usr/bin/env"])]
+        part = AdapterConfig(adapter="cli", targets=targets)
+        self.edge = Awaited(NodeConfigPayload(revision=1, whole=True, adapters=[part]))
+        self.listener = LinkListener("edge", OpenGreeter(self.edge), Peers(reactor), reactor, default_limits())
+        self.port = reactor.listenTCP(0, self.listener, interface="127.0.0.1")
+        self.nodes: list[subprocess.Popen] = []
+        (folder / "token").write_text("iopn_token")
+        (folder / "token").chmod(0o600)
+        self.write(f"mode: guided\n  executables: [/bin/sh]\n  interpreters: [{os.path.realpath('/bin/sh')}, /bin/sh]")
+
+    def write(self, policy: str, edge: str | None = None) -> None:
+        edge = f"edge: {{port: {self.port.getHost().port}, plain: true}}\n" if edge is None else edge
+        (self.folder / "node.yaml").write_text(f"node: {{id: n1, state: state}}\n{edge}policy:\n  {policy}\n")
+
+    def start(self, **more: Any) -> subprocess.Popen:
+        command = [sys.executable, "-m", "iop.tap", "--nodaemon", "--pidfile=", "--logfile=node.log"]
+        node = subprocess.Popen([*command, "iop-node", "-c", "node.yaml"], cwd=self.folder, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, **more)
+        self.nodes.append(node)
+        return node
+
+    async def configured(self, count: int = 1) -> None:
+        await self.edge.until(lambda: len(self.edge.of("node_status")) >= count)
+
+    async def begin(self, target: str) -> str:
+        run_id = new_run_id()
+        self.edge.link.send("run_request", RunRequest(run_id=run_id, attempt=1, adapter="cli", target=target, prompt=""))
+        return run_id
+
+    async def ended(self, run_id: str) -> tuple[str, Any]:
+        await self.edge.until(lambda: any(word.split(":")[1] in ("completed", "failed", "cancelled")
+                                          for word in self.edge.seen(run_id)))
+        return self.edge.ending(run_id)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "node.log").read_text()
+
+
+def _cli(name: str, argv: list[str]) -> TargetConfig:
+    return TargetConfig(name=name, settings=msgspec.json.encode({"argv": argv}))
+
+
+async def gone(node: subprocess.Popen) -> int:
+    while node.poll() is None:
+        pause: Deferred = Deferred()
+        reactor.callLater(0.05, pause.callback, None)
+        await pause
+    return node.returncode
+
+
+def of_run(run_id: str) -> list[processes.Process]:
+    return processes.members(f"IOP_RUN_ID={run_id}".encode(), {})
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path)
+    yield place
+    for node in place.nodes:
+        if node.poll() is None:
+            node.kill()
+        node.communicate()
+    if place.edge.link is not None:
+        place.edge.link.transport.abortConnection()
+    pytest_twisted.blockon(defer.maybeDeferred(place.port.stopListening))
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_program_runs_through_a_real_node(place) -> None:
+    node = place.start()
+    await place.configured()
+    assert [fault.path for part in place.edge.of("config_applied")[0].parts for fault in part.faults] == [
+        "adapters/cli/targets/denied/argv"]
+    ready = json.loads((place.folder / "state/node.ready.json").read_text())
+    assert ready["pid"] == node.pid
+    run_id = await place.begin("lines")
+    kind, outcome = await place.ended(run_id)
+    assert (kind, outcome.exit_code, outcome.processes_left) == ("completed", 0, 0)
+    node.terminate()
+    assert await gone(node) == 0
+    assert not (place.folder / "state/runs" / run_id).exists()
+    assert not (place.folder / "state/node.ready.json").exists()
+    assert "Traceback" not in place.log
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_cancel_leaves_no_process(place) -> None:
+    place.start()
+    await place.configured()
+    run_id = await place.begin("sleeper")
+    await place.edge.until(lambda: "2:go\n" in place.edge.seen(run_id))
+    assert len(of_run(run_id)) >= 3
+    place.edge.link.send("cancel_request", CancelRequest(run_id=run_id))
+    kind, outcome = await place.ended(run_id)
+    assert (kind, outcome.processes_left) == ("cancelled", 0)
+    assert of_run(run_id) == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_stop_ends_what_runs_with_a_typed_ending(place) -> None:
+    node = place.start()
+    await place.configured()
+    run_id = await place.begin("sleeper")
+    await place.edge.until(lambda: "2:go\n" in place.edge.seen(run_id))
+    node.terminate()
+    kind, outcome = await place.ended(run_id)
+    assert (kind, outcome.code) == ("failed", "node_restarted")
+    assert await gone(node) == 0
+    assert of_run(run_id) == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_a_killed_node_left_is_ended_before_the_next_one_reports(place) -> None:
+    node = place.start()
+    await place.configured()
+    run_id = await place.begin("sleeper")
+    await place.edge.until(lambda: "2:go\n" in place.edge.seen(run_id))
+    node.kill()
+    await gone(node)
+    assert of_run(run_id)
+    place.edge.got.clear()
+    left_at_report = []
+    original = place.edge.link_up
+
+    def link_up(link: Any) -> None:
+        left_at_report.append(of_run(run_id))
+        original(link)
+
+    place.edge.link_up = link_up
+    place.start()
+    await place.configured()
+    assert left_at_report == [[]]
+    assert list(place.edge.of("runs_report")[0].runs) == []
+    place.edge.link.send("run_request", RunRequest(run_id=run_id, attempt=1, adapter="cli", target="lines", prompt=""))
+    await place.edge.until(lambda: place.edge.of("run_rejected"))
+    assert place.edge.of("run_rejected")[0].code == "node_restarted"
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_second_node_of_the_same_state_folder_is_refused(place) -> None:
+    place.start()
+    await place.configured()
+    second = place.start()
+    assert await gone(second) == 75
+    assert b"another node is running" in second.stderr.read().lower()
+
+
+@pytest_twisted.ensureDeferred
+async def test_hangup_reads_the_policy_again(place) -> None:
+    node = place.start()
+    await place.configured()
+    place.write("mode: locked")
+    node.send_signal(signal.SIGHUP)
+    await place.configured(2)
+    status = place.edge.of("node_status")[-1]
+    assert (status.policy_mode, [len(adapter.targets) for adapter in status.adapters]) == ("locked", [0])
+    place.write("mode: nonsense")
+    node.send_signal(signal.SIGHUP)
+    while "the policy stays as it was" not in place.log:
+        pause: Deferred = Deferred()
+        reactor.callLater(0.05, pause.callback, None)
+        await pause
+
+
+@pytest.mark.parametrize("change, sentence", [
+    (lambda place: place.write("mode: nonsense"), b"line 4: policy.mode"),
+    (lambda place: (place.folder / "token").chmod(0o644), b"chmod 600"),
+    (lambda place: (place.folder / "token").unlink(), b"cannot be read"),
+    (lambda place: (place.folder / "state").mkdir(mode=0o755), b"chmod 700"),
+    (lambda place: place.write("mode: guided\nedge: {host: 192.0.2.1, plain: true}", edge=""), b"loopback"),
+    (lambda place: place.write("mode: guided\nedge: {host: 192.0.2.1}", edge=""), b"pin"),
+    (lambda place: (place.folder / "node.yaml").unlink(), b"cannot be read"),
+], ids=["policy", "open token", "no token", "open state", "plain", "no trust", "no file"])
+@pytest_twisted.ensureDeferred
+async def test_a_wrong_file_is_one_sentence_and_exit_code_78(place, change, sentence) -> None:
+    change(place)
+    node = place.start()
+    assert await gone(node) == 78
+    told = node.stderr.read()
+    assert sentence in told
+    assert told.count(b"\n") == 1
