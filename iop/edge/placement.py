@@ -29,7 +29,6 @@ class Candidate:
     up: bool = True
     draining: bool = False
     ready: bool = True
-    detail: str = ""                 # why it is not ready
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -44,6 +43,9 @@ class Choice:
 def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
     """The least busy node that can take the run now, else what it has to wait for.
 
+    A backend that its node's check could not reach is only a second choice: when no other offers the target, the run goes
+    there all the same and ends with the backend's own error at once, instead of waiting for somebody to start it.
+
     Raises NoSuchTarget when waiting would not help: nobody offers it, or not the node that it must go to.
     """
     offering = list(candidates)
@@ -53,10 +55,11 @@ def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
         offering = [one for one in offering if one.node_id == wanted.node_id]
         if not offering:
             raise NoSuchTarget(f"The node {wanted.node_id} does not offer {wanted.adapter}/{wanted.target}.")
-    able = [one for one in offering if one.up and one.ready and not one.draining and _carries(one, wanted.labels)]
+    able = [one for one in offering if one.up and not one.draining and _carries(one, wanted.labels)]
     if not able:
         return Choice(obstacle=NoNode(_why(wanted, offering)))
-    free = [one for one in able if one.free > 0]
+    ready = [one for one in able if one.ready] or able
+    free = [one for one in ready if one.free > 0]
     if not free:
         return Choice(obstacle=QueueTimeout())
     return Choice(node_id=min(free, key=_busy).node_id)
@@ -78,8 +81,5 @@ def _why(wanted: Wanted, offering: list[Candidate]) -> str:
     if not carrying:
         labels = ", ".join(f"{key}={value}" for key, value in sorted(wanted.labels.items()))
         return f"No node that offers {name} carries the labels {labels}."
-    for one in carrying:
-        if one.up and not one.draining:
-            return f"{name} on {one.node_id} is not ready: {one.detail or 'the node has not said why'}."
     states = ", ".join(f"{one.node_id} is {'draining' if one.up else 'down'}" for one in carrying[:5])
     return f"No node that offers {name} is ready: {states}."

@@ -115,7 +115,7 @@ class Node:
         free = min(capacity - self._taken[name[0]], (offer.concurrency or capacity) - self._taken[name])
         return Candidate(
             node_id=self.node_id, free=free, running=len(self._slots), capacity=capacity, up=self.up and self.placeable,
-            draining=self.draining or bool(self.status and self.status.draining), ready=offer.ready, detail=offer.detail,
+            draining=self.draining or bool(self.status and self.status.draining), ready=offer.ready,
             labels=self.labels)
 
     def view(self) -> NodeView:

@@ -43,13 +43,17 @@ def test_labels_must_all_be_carried() -> None:
     assert isinstance(choice.obstacle, NoNode) and "gpu=no" in choice.obstacle.message
 
 
-@pytest.mark.parametrize("state, reason", [
-    ({"up": False}, "a is down"), ({"draining": True}, "a is draining"),
-    ({"ready": False, "detail": "the backend is away"}, "the backend is away")])
+@pytest.mark.parametrize("state, reason", [({"up": False}, "a is down"), ({"draining": True}, "a is draining")])
 def test_a_node_that_cannot_is_waited_for_with_the_reason(state: dict[str, Any], reason: str) -> None:
     choice = choose(wanted(), [one("a", **state)])
     assert isinstance(choice.obstacle, NoNode) and reason in choice.obstacle.message
     assert choose(wanted(), [one("a", **state), one("b")]).node_id == "b"
+
+
+def test_a_backend_that_is_away_is_a_second_choice_and_its_error_is_told_at_once() -> None:
+    assert choose(wanted(), [one("a", ready=False), one("b", running=9)]).node_id == "b"
+    assert choose(wanted(), [one("a", ready=False)]).node_id == "a"
+    assert not choose(wanted(), [one("a", ready=False), one("b", 0)]).node_id
 
 
 def run(number: int, priority: int = 0) -> Any:
