@@ -119,6 +119,8 @@ def test_both_services_start_from_the_shipped_files_in_another_folder(installed,
 def test_a_refused_configuration_is_one_sentence_and_exit_code_78(installed, tmp_path, tap, text, told):
     file = tmp_path / f"{tap}.yaml"
     file.write_text(text)
+    (tmp_path / "token").write_text("iopn_x")
+    (tmp_path / "token").chmod(0o600)
     service = start(installed, tmp_path, tap)
     log = service.communicate(timeout=40)[0]
     assert service.returncode == 78, log

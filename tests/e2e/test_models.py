@@ -73,7 +73,7 @@ def test_the_models_are_listed(client):
 
 def test_a_chat_answers_whole(client):
     answer = client.chat.completions.create(model="count", messages=HELLO, max_tokens=20)
-    assert answer.choices[0].message.content.split()[:5] == ["1", "2", "3", "4", "5"]
+    assert answer.choices[0].message.content.split()[:4] == ["Counting:", "1", "2", "3"]
     assert answer.usage.completion_tokens > 0 and answer.choices[0].finish_reason == "length"
 
 
@@ -81,7 +81,7 @@ def test_a_chat_streams(client):
     chunks = list(client.chat.completions.create(model="count", messages=HELLO, max_tokens=20, stream=True,
                                                  stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text.split()[:5] == ["1", "2", "3", "4", "5"] and len(chunks) > 10
+    assert text.split()[:4] == ["Counting:", "1", "2", "3"] and len(chunks) > 10
     assert chunks[-1].usage.completion_tokens > 0
 
 

@@ -98,7 +98,8 @@ def test_when_iop_up_itself_is_killed_nothing_is_left(bring_up):
     children = [ready["edge_pid"], *ready["node_pids"]]
     eventually(lambda: not any(map(is_running, children)), "its children have ended")
     again = bring_up()
-    assert again.iop("run", "-a", "cli", "-t", "hello", "hi").stdout == "hi\n"
+    told = again.iop("run", "-a", "cli", "-t", "hello", "hi")
+    assert told.stdout == "hi\n", told.stderr + again.words()
 
 
 def test_two_nodes_are_both_ready(bring_up):
