@@ -6,6 +6,7 @@ made here. Either way a failure is an error object and nothing after it: no fini
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -30,8 +31,8 @@ class Ending:
         self.started = False
         self.usage: run_pb2.Usage | None = None
 
-    def read(self, entry: Any) -> None:
-        for event in entry.batch.events:
+    def read(self, told: Iterable[RuntimeEvent]) -> None:
+        for event in told:
             kind = event.WhichOneof("kind")
             if kind == "started":
                 self.started = True
@@ -87,14 +88,14 @@ class ChatStream:
 
     def write(self, entry: Any) -> bytes:
         """What a client is told of a batch; empty when there is nothing in it for it."""
-        self.ending.read(entry)
+        told = entry.batch.events
+        self.ending.read(told[-1:] if self._raw else told)       # its chunks pass unread; only its ending counts
         if self._raw is None:
-            first = next((event for event in entry.batch.events if event.HasField("output")), None)
+            first = next((event for event in told if event.HasField("output")), None)
             self._raw = speaks_chat(first) if first is not None else None
         if self._raw:
             return openai_raw(entry, self._with_usage)
-        offset = entry.first_seq
-        return b"".join([self._made(entry.attempt, offset + index, event) for index, event in enumerate(entry.batch.events)])
+        return b"".join([self._made(entry.attempt, entry.first_seq + index, event) for index, event in enumerate(told)])
 
     def end(self) -> bytes:
         """What follows the last entry."""
@@ -142,7 +143,7 @@ class ChatBody:
         self._reasoning: list[str] = []
 
     def read(self, entry: Any) -> None:
-        self.ending.read(entry)
+        self.ending.read(entry.batch.events)
         for event in entry.batch.events:
             if not event.HasField("output") or event.channel == CHANNEL_STDERR:
                 continue

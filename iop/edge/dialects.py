@@ -27,12 +27,12 @@ def management_sse(entry: Any) -> bytes:
 
 
 def _management_frame(attempt: int, seq: int, event: RuntimeEvent) -> bytes:
-    if event.HasField("output") and not event.exact:
+    if event.output and event.at_us and not event.exact:
         # What as_dict gives for plain output, without the dict: most events are this.
-        return (b'id: %d.%d\nevent: output\ndata: {"id":"%d.%d","attempt":%d,"seq":%d,"at":"%b","type":"output",'
-                b'"channel":"%b","text":%b}\n\n' % (
-                    attempt, seq, attempt, seq, attempt, seq, (rfc3339(event.at_us) or "").encode(),
-                    CHANNEL_NAMES.get(event.channel, "text").encode(), json_encode(event.output)))
+        event_id = f"{attempt}.{seq}"
+        return (f'id: {event_id}\nevent: output\ndata: {{"id":"{event_id}","attempt":{attempt},"seq":{seq},"at":'
+                f'"{rfc3339(event.at_us)}","type":"output","channel":"{CHANNEL_NAMES.get(event.channel, "text")}","text":'
+                ).encode("ascii") + json_encode(event.output) + b"}\n\n"
     value = as_dict(attempt, seq, event)
     return b"id: %d.%d\nevent: %b\n%b" % (attempt, seq, str(value["type"]).encode(), data_frame(json_encode(value)))
 
@@ -48,8 +48,8 @@ def openai_raw(entry: Any, with_usage: bool) -> bytes:
     made = entry.dialects.get(name)
     if made is None:
         made = entry.dialects[name] = b"".join([
-            data_frame(event.raw) for event in entry.batch.events
-            if event.raw and (with_usage or not event.HasField("usage"))])
+            data_frame(raw) for event in entry.batch.events
+            if (raw := event.raw) and (with_usage or not event.HasField("usage"))])
     return made
 
 
