@@ -118,6 +118,21 @@ class OwnPostgreSQL(PostgreSQL):
         """An immediate one, as in a crash: it recovers at the next start."""
         self._end(signal.SIGQUIT)
 
+    def suspend(self) -> None:
+        """Let every process of the server stand still: connections stay, answers do not come."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        pid = self._process.pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+            for process in [pid, *map(int, children.read().split())]:
+                os.kill(process, how)
+
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(how)

@@ -32,11 +32,12 @@ _SQLITE_SETTINGS = (
     "PRAGMA cache_size=-16384",
 )
 
-# A database that is gone must be noticed: no wait of this thread is without an end (twisted-hazards 16).
+# A database that is gone must be noticed by us, and we by it: a session that outlived its link would keep its lock.
 _POSTGRESQL_SETTINGS: dict[str, object] = {
     "connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 5, "keepalives_interval": 2,
     "keepalives_count": 3, "application_name": "iop",
-    "options": "-c statement_timeout=30s -c lock_timeout=5s -c synchronous_commit=on -c client_encoding=UTF8",
+    "options": "-c statement_timeout=30s -c lock_timeout=5s -c synchronous_commit=on -c client_encoding=UTF8 "
+               "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=10s",
 }
 
 

@@ -67,7 +67,7 @@ class History:
     # --- writes ---
 
     def create_run(self, record: RunRecord) -> Deferred:
-        return self._store.write_soon("create", msgspec.structs.replace(record), withdraw=True)
+        return self._store.write_soon("create", msgspec.structs.replace(record), len(record.request), withdraw=True)
 
     def update_run(self, run_id: str, changes: Mapping[str, object]) -> Deferred:
         return self._store.write_soon("update", (run_id, _checked(changes)))

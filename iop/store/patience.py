@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from iop.errors import HistoryUnavailable
@@ -10,10 +11,14 @@ from iop.store.work import Write
 
 
 class Patience:
-    """Fails the Deferreds of writes that are not committed in time. The write itself stays queued, in its place."""
+    """Fails the Deferreds of writes that are not committed in time. The write itself stays queued, in its place.
 
-    def __init__(self, clock: Any, seconds: float) -> None:
+    `overdue()` is called before each failure.
+    """
+
+    def __init__(self, clock: Any, seconds: float, overdue: Callable[[], None]) -> None:
         self._clock = clock
+        self._overdue = overdue
         self._seconds = seconds
         self._waiting: deque[tuple[float, Write, bool]] = deque()
         self._timer: Any = None
@@ -41,6 +46,7 @@ class Patience:
             self._timer = self._clock.callLater(max(self._waiting[0][0] - now, 0), self._look)
 
     def _end(self, write: Write, withdraw: bool) -> None:
+        self._overdue()
         write.withdrawn = withdraw
         deferred, write.deferred = write.deferred, None
         if deferred is not None:

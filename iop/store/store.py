@@ -14,10 +14,12 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from iop.errors import HistoryUnavailable, IOPError
+from iop.errors import ConfigError, HistoryUnavailable, IOPError
 from iop.store.engine import make_engine, make_file, shares_connection
+from iop.store.lock import FileLock, InUse, take_session_lock
 from iop.store.migrate import migrate
 from iop.store.patience import Patience
 from iop.store.work import Reading, Work, Write
@@ -44,9 +46,11 @@ class Store:
         self._reactor = reactor
         self._prepare_writer = prepare
         self._carry_out = carry_out
-        self._patience = Patience(reactor, PATIENCE_S)
+        self._lock = FileLock(url)
+        self._patience = Patience(reactor, PATIENCE_S, self._overdue)
         self._writing = Work(reactor)
         self._writing.came_too_late = came_too_late
+        self._writing.answered = self._answered
         self._reading = self._writing if shares_connection(url) else Work(reactor)
         self._threads: list[Deferred] = []
         self.available = False
@@ -60,13 +64,29 @@ class Store:
 
     async def _open(self) -> None:
         make_file(self._url)
+        await self._take_lock()
         self._log_database()
-        await self._start(self._writing, self._prepare_first)
-        if self._reading is not self._writing:
-            await self._start(self._reading, lambda connection: None)
+        try:
+            await self._start(self._writing, self._prepare_first)
+            if self._reading is not self._writing:
+                await self._start(self._reading, lambda connection: None)
+        except IOPError:
+            await self.close()
+            raise
         self.available = True
 
+    async def _take_lock(self) -> None:
+        deadline = self._reactor.seconds() + OPEN_PATIENCE_S
+        while True:
+            try:
+                return self._lock.take()
+            except InUse:
+                if self._writing.closing or self._reactor.seconds() > deadline:
+                    raise ConfigError(f"The database {self._url.database} is in use by another process.") from None
+            await deferLater(self._reactor, 0.1)
+
     def _prepare_first(self, connection: Connection) -> None:
+        take_session_lock(connection)
         migrate(connection, self._line)
         self._prepare_writer(connection)
 
@@ -102,8 +122,12 @@ class Store:
         self._patience.stop()
         self._writing.close()
         self._reading.close()
-        waiting = defer.DeferredList([_fork(ended) for ended in self._threads])
-        return waiting.addCallback(lambda _: None)
+        return defer.DeferredList([_fork(ended) for ended in self._threads]).addCallback(self._ended)
+
+    def _ended(self, _: object) -> None:
+        self._writing.lending.stop()
+        self._reading.lending.stop()
+        self._lock.release()
 
     def _log_database(self) -> None:
         if self._url.get_backend_name() != "sqlite":
@@ -129,9 +153,24 @@ class Store:
         else:
             self.log.error("{line}: {reason} {backlog} writes wait", line=self._line, reason=reason,
                            backlog=self._writing.backlog)
-        self.available = available
-        if self.on_change is not None:
-            self.on_change(available)
+        self._set_available(available)
+
+    def _overdue(self) -> None:
+        """The thread has not come back with an answer, good or bad: the database hangs."""
+        if self.available:
+            self.log.error("{line}: no answer from the database; {backlog} writes wait", line=self._line,
+                           backlog=self._writing.backlog)
+            self._set_available(False)
+
+    def _answered(self, committed: bool) -> None:
+        if committed and not self.available:
+            self._set_available(True)
+
+    def _set_available(self, available: bool) -> None:
+        if available != self.available:
+            self.available = available
+            if self.on_change is not None:
+                self.on_change(available)
 
     # --- work ---
 
@@ -139,9 +178,9 @@ class Store:
         """Queue a write that waits for the database however long it takes."""
         return self._put(Write(kind, values, size))
 
-    def write_soon(self, kind: str, values: Any, *, withdraw: bool = False) -> Deferred:
+    def write_soon(self, kind: str, values: Any, size: int = 0, *, withdraw: bool = False) -> Deferred:
         """Queue a write whose caller is told HistoryUnavailable after 5 s. It stays queued, or is withdrawn."""
-        write = Write(kind, values)
+        write = Write(kind, values, size)
         deferred = self._put(write)
         if write.deferred is not None and not self._writing.closing:
             self._patience.watch(write, withdraw=withdraw)

@@ -37,7 +37,7 @@ runs = Table(
     _number("prompt_tokens"), _number("completion_tokens"),
     # Newest first of one kind: each search walks one of these backwards.
     Index("runs_by_state", "state", "run_id"),
-    Index("runs_by_target", "target", "adapter", "run_id"),
+    Index("runs_by_target", "target", "run_id"),
     Index("runs_by_adapter", "adapter", "run_id"),
     Index("runs_by_node", "node_id", "run_id"),
     Index("runs_by_session", "session_id", "run_id"),

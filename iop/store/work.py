@@ -62,6 +62,7 @@ class Work:
         self.closing = False         # take no more; the thread ends once all is done
         self.backlog = 0             # writes that were put in and not answered
         self.came_too_late: Callable[[Write], None] = lambda write: None     # withdrawn, but committed all the same
+        self.answered: Callable[[bool], None] = lambda committed: None       # after each group of writes
         self.lending = Lending(reactor, lambda: bool(self.backlog or self._questions))
         self._questions = 0          # reads that were put in and not answered
         self._wakeups: SimpleQueue[None] = SimpleQueue()
@@ -103,6 +104,7 @@ class Work:
 
     def _finish_writes(self, writes: Sequence[Write]) -> None:
         self.backlog -= len(writes)
+        self.answered(writes[0].committed)
         for write in writes:
             write.done = True
             deferred, write.deferred = write.deferred, None

@@ -13,7 +13,7 @@ from pytest_twisted import ensureDeferred
 from sqlalchemy.exc import OperationalError
 from twisted.internet import defer, reactor, task, threads
 
-from iop.errors import HistoryUnavailable
+from iop.errors import ConfigError, HistoryUnavailable
 from iop.proto import node_pb2, run_pb2
 from iop.records import RunQuery, RunRecord, SessionRecord
 from iop.runs import START, new_run_id
@@ -317,6 +317,41 @@ async def test_an_answer_to_a_commit_that_was_lost_does_not_double_it(url, monke
     assert [event.kind for event in await history.events(0, 10)] == ["one", "two"]
     assert (await history.run(run.run_id)).state == "completed"
     await history.close()
+
+
+@ensureDeferred
+async def test_a_server_that_hangs_is_noticed_and_waited_for(server, postgresql_url) -> None:
+    history = await opened(postgresql_url)
+    changes = watch(history)
+    run = a_run()
+    await history.create_run(run)
+    server.suspend()
+    try:
+        appended = [history.append(run.run_id, 1, seq, seq, number(seq)) for seq in range(1, 51)]
+        with pytest.raises(HistoryUnavailable):
+            await history.update_run(run.run_id, {"state": "running"})
+        assert not history.available
+        assert not any(deferred.called for deferred in appended)
+    finally:
+        server.resume()
+    await defer.gatherResults(appended)
+    assert await history.committed(run.run_id, 1) == 50
+    await until(lambda: history.backlog() == 0)
+    assert (await history.run(run.run_id)).state == "running"
+    assert changes == [False, True]
+    await history.close()
+
+
+@ensureDeferred
+async def test_a_database_serves_one_process_at_a_time(url, monkeypatch) -> None:
+    monkeypatch.setattr("iop.store.store.OPEN_PATIENCE_S", 0.3)
+    first, second = await opened(url), History(url, reactor)
+    with pytest.raises((ConfigError, HistoryUnavailable), match="another process"):
+        await second.open()
+    await first.close()
+    third = await opened(url)
+    await third.append("r", 1, 1, 1, b"x")
+    await third.close()
 
 
 @ensureDeferred

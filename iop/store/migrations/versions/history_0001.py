@@ -60,7 +60,7 @@ def _runs() -> None:
         _bytes("request"), _bytes("outcome"), _text("outcome_code"), _text("output_text"), _text("prompt_text"),
         _number("prompt_tokens"), _number("completion_tokens"))
     for name, columns in (
-        ("state", ["state", "run_id"]), ("target", ["target", "adapter", "run_id"]), ("adapter", ["adapter", "run_id"]),
+        ("state", ["state", "run_id"]), ("target", ["target", "run_id"]), ("adapter", ["adapter", "run_id"]),
         ("node", ["node_id", "run_id"]), ("session", ["session_id", "run_id"]), ("principal", ["principal", "run_id"]),
         ("creation", ["created_us"]),
     ):

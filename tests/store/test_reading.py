@@ -1,0 +1,123 @@
+"""Readings against a model: whatever batches there are, whoever asks, from wherever."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy.dialects import sqlite
+
+from iop.records import RunQuery
+from iop.runs import EventId
+from iop.store import bulk, reader, tables
+from iop.store.engine import file_url, make_engine, parse_url
+from iop.store.migrate import migrate
+
+# A run: for each attempt, the lengths (in events) and sizes (in bytes) of its batches.
+RUNS = st.lists(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 40)), max_size=8), min_size=1, max_size=3)
+PLACES = st.tuples(st.integers(0, 4), st.integers(0, 45))
+
+
+def ask(reading):
+    """Carry out a reading."""
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            return end.value
+
+
+def laid_out(run) -> list[tuple[int, int, int, bytes]]:
+    rows = []
+    for attempt, batches in enumerate(run, 1):
+        seq = 1
+        for index, (events, size) in enumerate(batches):
+            rows.append((attempt, seq, seq + events - 1, b"%d.%d:" % (attempt, index) + b"x" * size))
+            seq += events
+    return rows
+
+
+@pytest.fixture
+def connection(url):
+    with make_engine(parse_url(url)).connect() as connection:
+        migrate(connection, "history")
+        yield connection
+
+
+def test_batches_behind_any_place_are_those_that_hold_what_comes_behind_it(connection, monkeypatch) -> None:
+    monkeypatch.setattr(reader, "PAGE_BATCHES", 3)
+    count = 0
+
+    @settings(max_examples=150, deadline=None, database=None)
+    @given(RUNS, PLACES, st.integers(0, 200))
+    def check(run, place, limit) -> None:
+        nonlocal count
+        count += 1
+        run_id, rows = f"run{count}", laid_out(run)
+        bulk.insert(connection, tables.batches, tables.names(tables.batches), [(run_id, *row) for row in rows])
+        bulk.insert(connection, tables.batches, tables.names(tables.batches), [(run_id + "x", 1, 1, 9, b"another's")])
+        after = EventId(*place)
+        behind = [row for row in rows if EventId(row[0], row[2]) > after]
+        found = ask(reader.batches(connection, run_id, after, limit))
+        assert found == [row[3] for row in behind[:len(found)]]
+        assert bool(found) == bool(behind)
+        assert sum(map(len, found[:-1])) < max(limit, 1)
+        if len(found) < len(behind):
+            assert sum(map(len, found)) >= limit
+        for attempt in range(5):
+            last = max((row[2] for row in rows if row[0] == attempt), default=0)
+            assert ask(reader.committed(connection, run_id, attempt)) == last
+
+    check()
+
+
+def test_a_reader_that_follows_the_last_event_sees_each_batch_once(connection) -> None:
+    count = 0
+
+    @settings(max_examples=60, deadline=None, database=None)
+    @given(RUNS, st.integers(1, 100))
+    def check(run, limit) -> None:
+        nonlocal count
+        count += 1
+        run_id, rows = f"run{count}", laid_out(run)
+        bulk.insert(connection, tables.batches, tables.names(tables.batches), [(run_id, *row) for row in rows])
+        ends = {row[3]: EventId(row[0], row[2]) for row in rows}
+        found, after = [], EventId(0, 0)
+        while page := ask(reader.batches(connection, run_id, after, limit)):
+            found += page
+            after = ends[page[-1]]
+        assert found == [row[3] for row in rows]
+
+    check()
+
+
+def test_ten_thousand_runs_are_walked_through_page_by_page(connection) -> None:
+    names = tables.names(tables.runs)
+    defaults = {"attempt": 1, "created_us": 0, "idempotency_key": None, "request": b"r" * 2000, "outcome": b""}
+
+    def row(index: int) -> tuple:
+        values = defaults | {"run_id": f"{index:032x}", "state": "failed" if index % 1000 == 0 else "completed"}
+        return tuple(values.get(name, 0 if tables.runs.c[name].type.python_type is int else "") for name in names)
+
+    bulk.insert(connection, tables.runs, names, [row(index) for index in range(10_000)])
+    for words, expected in (({"limit": 1000}, range(10_000)), ({"limit": 3, "state": "failed"}, range(0, 10_000, 1000))):
+        found, cursor = [], ""
+        while True:
+            page, cursor = ask(reader.runs(connection, RunQuery(cursor=cursor, **words)))
+            found += [int(run.run_id, 16) for run in page]
+            if not cursor:
+                break
+        assert found == list(reversed(expected))
+
+
+@pytest.mark.parametrize("words", [
+    {}, {"state": "failed"}, {"adapter": "cli"}, {"target": "t"}, {"node_id": "n"}, {"session_id": "s"}, {"principal": "p"},
+    {"target": "t", "adapter": "cli"}])
+def test_each_search_walks_an_index_and_sorts_nothing(tmp_path, words) -> None:
+    with make_engine(file_url(f"{tmp_path}/x.db")).connect() as connection:
+        migrate(connection, "history")
+        compiled = reader._search(RunQuery(**words)).limit(50).compile(
+            dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+        plan = " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}"))
+    assert "INDEX" in plan
+    assert "TEMP B-TREE" not in plan
