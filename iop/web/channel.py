@@ -21,6 +21,7 @@ from twisted.web import http
 from iop.errors import IOPError
 from iop.web.errors import HeadersTooLarge, RequestTimeout, error_response
 from iop.web.exchange import REASONS, HttpRequest, ISiteOfRequest
+from iop.web.sse import STALLED_S
 
 IDLE_S, HEAD_S, BODY_S, DISCARD_S, CLOSE_S = 75.0, 10.0, 30.0, 2.0, 60.0
 HEADERS, HEADER_BYTES, HEAD_BYTES = 100, 8192, 65536
@@ -35,6 +36,7 @@ class Channel(http.HTTPChannel):
     timeOut = None
     requestFactory = HttpRequest
     site: ISiteOfRequest
+    _full_since: float | None = None     # since when the transport takes no more
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -105,8 +107,19 @@ class Channel(http.HTTPChannel):
             self.requests.remove(request)
             self._linger()
             return
-        self._enter(*(("IDLE", IDLE_S) if self.persistent else ("CLOSING", CLOSE_S)))
+        if self.persistent:
+            self._enter("IDLE", IDLE_S)
+        else:        # a client that still reads a long answer has longer to take it
+            self._enter("CLOSING", CLOSE_S if self._full_since is None else STALLED_S)
         super().requestDone(request)
+
+    def pauseProducing(self) -> None:
+        self._full_since = self.site.now()
+        super().pauseProducing()
+
+    def resumeProducing(self) -> None:
+        self._full_since = None
+        super().resumeProducing()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         self._reply_raw(HeadersTooLarge("The head of the request is malformed or too large."), 400)
@@ -135,8 +148,12 @@ class Channel(http.HTTPChannel):
         if self.phase == "HANDLING":
             for request in list(self.requests):
                 request.tick(now)
-        elif self.deadline is not None and now >= self.deadline:
+        elif self.deadline is not None and now >= self.deadline and not self._still_reads(now):
             self._overdue()
+
+    def _still_reads(self, now: float) -> bool:
+        """An idle connection whose last answer is not taken yet is not idle."""
+        return self.phase == "IDLE" and self._full_since is not None and now - self._full_since < STALLED_S
 
     def _overdue(self) -> None:
         if self.phase == "BODY" and self.requests:

@@ -322,6 +322,16 @@ def test_an_idle_connection_is_closed_and_then_aborted(world):
     assert wire.transport.aborted
 
 
+def test_a_client_that_still_takes_a_long_answer_is_not_idle(world):
+    wire = world.wire()
+    wire.call("GET", "/open")
+    wire.channel.pauseProducing()
+    world.pass_time(500)
+    assert not wire.closed
+    world.pass_time(110)
+    assert wire.closed
+
+
 def test_one_who_is_refused_and_stays_is_aborted(world):
     wire = world.wire("")
     wire.send(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n")
