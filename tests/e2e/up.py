@@ -61,11 +61,15 @@ class Up:
 
     def wait_ready(self) -> Up:
         try:
-            eventually(lambda: self.ready_file.exists() or self.process.poll() is not None, "`iop up` is ready")
+            eventually(lambda: self.is_ready() or self.process.poll() is not None, "`iop up` is ready")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.words()}") from None
         assert self.process.poll() is None, self.words()
         return self
+
+    def is_ready(self) -> bool:
+        """Whether there is a ready file, and not that of an `iop up` that was killed."""
+        return self.ready_file.exists() and is_running(self.ready["edge_pid"])
 
     def words(self) -> str:
         logs = [self.log, *sorted(self.state.glob("*/log"))]
