@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,7 @@ def answers(url: str) -> bool:
 
 def iop(folder: Path, *words: str) -> None:
     """Show a command as it is typed, and what it prints."""
-    print(f"\n$ iop {' '.join(words)}", flush=True)
+    print(f"\n$ iop {shlex.join(words)}", flush=True)
     code = subprocess.run([IOP, "--state", str(folder), *words], check=False).returncode
     if code:
         sys.exit(f"demo: `iop {words[0]}` failed with exit code {code}.")
