@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from twisted.internet import defer, reactor, task
 
+from iop.records import RunQuery, RunRecord
 from iop.runs import START, EventId, new_run_id
 from iop.store.history import History
 
@@ -73,8 +74,8 @@ async def measure(name: str, history: History, seconds: float, rate: int, busy: 
         await task.deferLater(reactor, 0.001)
     late = sorted(feeder.latencies)
     done = feeder.sent - backlog
-    print(f"{name:28} {done / spent:9.0f} batches/s of {feeder.sent / spent:9.0f}   commit p50 {late[len(late) // 2] * 1e3:7.1f} ms"
-          f"   p99 {late[len(late) * 99 // 100] * 1e3:7.1f} ms   turns/s {turns / spent:7.0f}", flush=True)
+    print(f"{name:28} {done / spent:9.0f} batches/s of {feeder.sent / spent:9.0f}"
+          f"   commit p50 {late[len(late) // 2] * 1e3:7.1f} ms   p99 {late[len(late) * 99 // 100] * 1e3:7.1f} ms   turns/s {turns / spent:7.0f}", flush=True)
     return done / spent
 
 
@@ -103,6 +104,27 @@ async def measure_reads(name: str, history: History, run_id: str, busy: bool) ->
     return count / spent
 
 
+async def measure_places(history: History, count: int) -> None:
+    """The first 64 KiB behind the start, the middle and the end of a long run, and a page of a long list of runs."""
+    run_id = new_run_id()
+    for start in range(1, count, 10_000):
+        await defer.gatherResults([history.append(run_id, 1, seq, seq, BATCH) for seq in range(start, start + 10_000)])
+    for name, seq in (("start", 0), ("middle", count // 2), ("end", count - 60)):
+        since = time.perf_counter()
+        for _ in range(50):
+            await history.batches(run_id, EventId(1, seq), 1 << 16)
+        print(f"64 KiB at the {name:6} of {count} batches: {(time.perf_counter() - since) / 50 * 1e3:6.2f} ms", flush=True)
+    records = [RunRecord(run_id=new_run_id(), state="completed", adapter="mock", target=f"t{index % 10}",
+                         output_text="x" * 2000) for index in range(10_000)]
+    await defer.gatherResults([history.create_run(record) for record in records])
+    for query in (RunQuery(), RunQuery(target="t3"), RunQuery(state="failed")):
+        since = time.perf_counter()
+        for _ in range(20):
+            await history.runs(query)
+        words = query.target or query.state or "any"
+        print(f"50 of 10,000 runs ({words:6}): {(time.perf_counter() - since) / 20 * 1e3:14.2f} ms", flush=True)
+
+
 async def main(options: argparse.Namespace, folder: str) -> None:
     history = History(options.url or f"sqlite:///{folder}/history.db", reactor)
     await history.open()
@@ -117,6 +139,7 @@ async def main(options: argparse.Namespace, folder: str) -> None:
     idle = await measure_reads("read, reactor idle", history, run_id, busy=False)
     busy = await measure_reads("read, reactor saturated", history, run_id, busy=True)
     print(f"{'saturated / idle':28} {busy / idle:9.2f}")
+    await measure_places(history, 100_000)
     await history.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -86,7 +87,7 @@ class History:
         return self._store.write("event", (event.at_us, event.kind, event.node_id, event.run_id, packed), len(packed))
 
     def audit(self, source: run_pb2.Source, action: str, detail: object) -> Deferred:
-        words = detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()
+        words = detail if isinstance(detail, str) else json.dumps(detail, ensure_ascii=False, default=str)
         return self._store.write_soon(
             "audit", (now_us(), source.face, source.principal, source.request_id, action, words), withdraw=True)
 

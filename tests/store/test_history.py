@@ -303,7 +303,7 @@ async def test_an_audit_line_says_who_did_what(history, url) -> None:
     await history.audit(source, "drain", {"node": "n1"})
     await history.audit(source, "drain", "words")
     assert rows_of(url, "SELECT audit_id, face, principal, request_id, action, detail FROM audit ORDER BY 1") == [
-        (1, "http", "ann", "r1", "drain", '{"node":"n1"}'), (2, "http", "ann", "r1", "drain", "words")]
+        (1, "http", "ann", "r1", "drain", '{"node": "n1"}'), (2, "http", "ann", "r1", "drain", "words")]
 
 
 @ensureDeferred
@@ -325,6 +325,7 @@ async def test_any_text_can_be_stored_and_found(history) -> None:
     await history.append(NASTY, 1, 1, 1, b"\x00")
     await history.append_event(node_pb2.EdgeNodeEvent(kind="a\x00b", node_id="\x00"))
     await history.audit(run_pb2.Source(principal="\x00"), NASTY, NASTY)
+    await history.audit(run_pb2.Source(), "command", {NASTY: [NASTY, b"bytes", None]})
     await history.put_session(SessionRecord(session_id=NASTY, node_id=NASTY, adapter="", target="", created_us=0, used_us=0))
     stored = await history.run(NASTY)
     assert stored.run_id == stored.target == stored.prompt_text == stored.outcome_code == stored.output_text == CLEANED
