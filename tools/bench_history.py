@@ -75,7 +75,8 @@ async def measure(name: str, history: History, seconds: float, rate: int, busy: 
     late = sorted(feeder.latencies)
     done = feeder.sent - backlog
     print(f"{name:28} {done / spent:9.0f} batches/s of {feeder.sent / spent:9.0f}"
-          f"   commit p50 {late[len(late) // 2] * 1e3:7.1f} ms   p99 {late[len(late) * 99 // 100] * 1e3:7.1f} ms   turns/s {turns / spent:7.0f}", flush=True)
+          f"   commit p50 {late[len(late) // 2] * 1e3:7.1f} ms"
+          f"   p99 {late[len(late) * 99 // 100] * 1e3:7.1f} ms   turns/s {turns / spent:7.0f}", flush=True)
     return done / spent
 
 

@@ -214,6 +214,49 @@ def test_a_disk_that_takes_no_more_bytes_recovers(path) -> None:
     assert stored == [(seq, b"%08d" % seq * 500) for seq in range(1, 201)]
 
 
+# Appends for ever, and prints the number of each batch once it is committed.
+_ENDLESS = """
+import sys
+from twisted.internet import defer, reactor, task
+from iop.store.history import History
+
+async def main():
+    history = History(sys.argv[1], reactor)
+    await history.open()
+    seq = 0
+    def feed():
+        nonlocal seq
+        for _ in range(20):
+            seq += 1
+            history.append("r", 1, seq, seq, b"%08d" % seq).addCallback(lambda _, seq=seq: print(seq, flush=True))
+    await task.LoopingCall(feed).start(0.002)
+
+task.react(lambda _: defer.Deferred.fromCoroutine(main()))
+"""
+
+
+def acknowledged_before_a_kill(url: str) -> list[int]:
+    process = subprocess.Popen([sys.executable, "-c", _ENDLESS, url], stdout=subprocess.PIPE, text=True)
+    try:
+        seen = [int(process.stdout.readline()) for _ in range(300)]
+    finally:
+        process.kill()
+    seen += [int(line) for line in process.communicate()[0].splitlines()]
+    return seen
+
+
+@ensureDeferred
+async def test_what_was_acknowledged_is_there_after_a_kill(url) -> None:
+    for _ in range(3):
+        seen = await threads.deferToThread(acknowledged_before_a_kill, url)
+        assert seen == list(range(1, len(seen) + 1))
+        history = await opened(url)
+        found = await history.batches("r", START, 1 << 30)
+        assert found == [number(seq) for seq in range(1, len(found) + 1)]
+        assert len(found) >= len(seen)
+        await history.close()
+
+
 @ensureDeferred
 async def test_a_database_that_refuses_everything_recovers(path) -> None:
     history = await opened(f"sqlite:///{path}")
