@@ -104,7 +104,7 @@ class Lifecycle:
         if self._starting is not None and not self._starting.called:
             await _after(self._starting)
         service.tell_status()
-        for run in list(service.runs.values()):
+        for run in service.runs:
             run.stop(NodeRestarted("The node was stopped while it was driving this run."))
         await self._until_settled(service, STOP_S)
         if service.runs:

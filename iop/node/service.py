@@ -20,18 +20,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from iop.errors import Cancelled, Draining, HistoryUnavailable, InvalidRequest, IOPError, NodeLost, NodeRestarted, QueueFull
+from iop.errors import Cancelled, IOPError, NodeLost
 from iop.interfaces import ILink, ILinkHandler
 from iop.node.answers import answer_command
 from iop.node.lifecycle import Lifecycle
-from iop.node.offers import Backend, Offers
+from iop.node.offers import Offers
 from iop.node.policy import Policy
-from iop.node.router import resolve
-from iop.node.run import Run
-from iop.node.spool import Key, Outbox
+from iop.node.runs import Runs
+from iop.node.spool import Outbox
 from iop.node.status import HealthWatch, node_status
 from iop.node.tools import Tools
 from iop.proto import link_pb2, node_pb2, run_pb2
@@ -58,17 +56,16 @@ class NodeService(Service):
         self.draining = False
         self.facts: dict[str, str] = {}
         self.own_labels = dict(labels or {})
-        self.runs: dict[Key, Run] = {}
         self.link: ILink | None = None
         self.ready = False                      # the verdicts are in: events may be sent
-        self._marker = dict(marker)
-        self._backends_of: dict[Key, Backend] = {}
         self._told: node_pb2.NodeStatus | None = None   # on this link
         self._configured = False                # on this link
         self._commands = commands
         self._lifecycle = lifecycle or Lifecycle()
+        self.runs = Runs(offers, tools, record, self.outbox, clock, marker, self._send, self._closed_to_runs,
+                         lambda: self._lifecycle.settled(self))
         self.health = HealthWatch(clock, lambda: offers.backends, self.tell_status)
-        self._sweep = LoopingCall(self._check_limits)
+        self._sweep = LoopingCall(self.runs.check_limits)
         self._sweep.clock = clock
 
     # --- IService
@@ -196,113 +193,11 @@ class NodeService(Service):
         self.draining = draining
         self.tell_status()
 
-    # --- runs
-
-    def _run_requested(self, request: run_pb2.RunRequest) -> None:
-        key = request.run_id, request.attempt
-        if key in self.runs or key in self.outbox:
-            if key not in self.runs or self.runs[key].state != "waiting":  # else the commit answers
-                self._send("run_accepted", run_pb2.RunAccepted(run_id=request.run_id, attempt=request.attempt))
-            return
-        try:
-            run = self._take_on(request)
-        except IOPError as error:
-            self._reject(key, error)
-            return
-        taken = self.record.accept(request.run_id, request.attempt, request.adapter, request.target,
-                                   request.SerializeToString())
-        taken.addCallbacks(self._taken_on, self._not_taken_on, callbackArgs=(run,), errbackArgs=(run,))
-        taken.addErrback(lambda failure: log.failure("run {run_id}: could not be begun", failure, run_id=request.run_id))
-
-    def _take_on(self, request: run_pb2.RunRequest) -> Run:
-        """A slot and a Run; raises the reason why not."""
-        if self.stopping or self.draining:
-            raise Draining("This node is stopping." if self.stopping else "This node is draining and takes no new runs.")
-        spec = resolve(request, self.offers.backends, self._marker)
-        backend = self.offers.backends[spec.adapter]
-        self._check_slots(backend, spec.target)
-        run = Run(spec, backend.adapter, self, self.clock, lambda: self.tools.policy.mode)
-        self.runs[run.key] = run
-        self._backends_of[run.key] = backend
-        backend.run_began()
-        self.outbox.open(spec.run_id, spec.attempt, run)
-        return run
-
-    def _check_slots(self, backend: Backend, target: str) -> None:
-        running = [run.spec.target for run in self.runs.values() if run.spec.adapter == backend.name]
-        if backend.concurrency and len(running) >= backend.concurrency:
-            raise QueueFull(f"All {backend.concurrency} slots of the adapter {backend.name} on this node are taken.")
-        limit = backend.targets[target].config.concurrency
-        if limit and running.count(target) >= limit:
-            raise QueueFull(f"All {limit} slots of {backend.name}/{target} on this node are taken.")
-
-    def _taken_on(self, fresh: bool, run: Run) -> None:
-        if not fresh:
-            self._let_go(run)
-            self._reject(run.key, NodeRestarted("This node had this run already, and runs nothing twice."))
-            return
-        if run.state == "waiting":
-            self._send("run_accepted", run_pb2.RunAccepted(run_id=run.spec.run_id, attempt=run.spec.attempt))
-            run.start()
-
-    def _not_taken_on(self, failure: Failure, run: Run) -> None:
-        self._let_go(run)
-        if not isinstance(failure.value, IOPError):
-            log.failure("run {run_id}: the node's record failed", failure, run_id=run.spec.run_id)
-        self._reject(run.key, failure.value if isinstance(failure.value, IOPError) else HistoryUnavailable())
-
-    def _reject(self, key: Key, error: IOPError) -> None:
-        log.info("run {run_id} refused ({code})", run_id=key[0], code=error.code)
-        self._send("run_rejected", run_pb2.RunRejected(run_id=key[0], attempt=key[1], code=error.code, message=error.message,
-                                                       retryable=error.retryable))
-
-    def _let_go(self, run: Run) -> None:
-        """Forget a run that never began."""
-        self.outbox.drop(*run.key)
-        self._free(run)
-
-    def _free(self, run: Run) -> None:
-        self.runs.pop(run.key, None)
-        backend = self._backends_of.pop(run.key, None)
-        if backend is not None:
-            backend.run_ended()
-        self._lifecycle.settled(self)
-
-    def of_run(self, run_id: str) -> list[Run]:
-        """The attempts of a run that are under way here; at most one, mostly."""
-        return [run for (other, _), run in list(self.runs.items()) if other == run_id]
-
-    def _cancel(self, asked: run_pb2.CancelRequest) -> None:
-        for run in self.of_run(asked.run_id):
-            run.stop(Cancelled(asked.reason))
-
-    def _input(self, given: run_pb2.RunInput) -> None:
-        for run in self.of_run(given.run_id):
-            try:
-                run.give_input(given.data, given.end)
-            except InvalidRequest as error:
-                log.info("run {run_id}: input refused: {reason}", run_id=given.run_id, reason=error.message)
-
-    def _check_limits(self) -> None:
-        now = self.clock.seconds()
-        for run in list(self.runs.values()):
-            run.check_limits(now)
-
-    # --- RunKeeper
-
-    def batch_emitted(self, run: Run, batch: run_pb2.EventBatch) -> None:
-        if run.key in self.outbox:
-            self.outbox.append(batch)
-            self._send("event_batch", batch)
-
-    def run_ended(self, run: Run, kind: str, outcome: run_pb2.Outcome) -> None:
-        self.outbox.ended(*run.key)
-        ended = self.record.end(run.spec.run_id, run.spec.attempt, kind, outcome.SerializeToString())
-        ended.addErrback(lambda failure: log.warn("run {run_id}: its ending is not in the node's record: {reason}",
-                                                  run_id=run.spec.run_id, reason=failure.getErrorMessage()))
-        self._free(run)
-        if not self.of_run(run.spec.run_id):
-            self.tools.remove_workdir(run.spec.run_id)
+    def _closed_to_runs(self) -> str:
+        """Why no new run is taken on; empty when it is."""
+        if self.stopping:
+            return "This node is stopping."
+        return "This node is draining and takes no new runs." if self.draining else ""
 
     # --- commands
 
@@ -319,9 +214,9 @@ class NodeService(Service):
 HANDLERS: dict[str, Callable[[NodeService, Any], None]] = {
     "verdicts": NodeService._verdicts,
     "node_config_payload": NodeService._configure,
-    "run_request": NodeService._run_requested,
-    "cancel_request": NodeService._cancel,
-    "run_input": NodeService._input,
+    "run_request": lambda node, request: node.runs.requested(request),
+    "cancel_request": lambda node, asked: node.runs.cancel(asked),
+    "run_input": lambda node, given: node.runs.give_input(given),
     "event_ack": NodeService._acknowledged,
     "resend": NodeService._resend,
     "node_command_request": NodeService._command,

@@ -184,7 +184,7 @@ class NodeProcess(MultiService):
     # --- what happens
 
     def _program_started(self, run_id: str, pid: int) -> None:
-        for run in self.node.of_run(run_id):
+        for run in self.node.runs.of_run(run_id):
             noted = self.node.record.program_started(run_id, run.spec.attempt, pid, processes.start_ticks(pid), self._boot_id)
             noted.addErrback(lambda failure: log.warn("run {run_id}: its program is not in the node's record: {reason}",
                                                       run_id=run_id, reason=failure.getErrorMessage()))

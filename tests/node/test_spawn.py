@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyClass
 
 from iop.interfaces import IProgram, ISpawner
-from iop.node.spawn import Program, Spawner
+from iop.node.program import Program
+from iop.node.spawn import Spawner
 from iop.spawning import ProgramEnding
 from tests.node.programs import PATH, Told, python, shell, survivors
 
