@@ -19,28 +19,28 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from iop.errors import NodeRestarted
+from iop.errors import ConfigError, IOPError, NodeRestarted
 from iop.files import write_private
 from iop.node.orphans import close_record, end_orphans
 from iop.proto.node_pb2 import NodeConfigPayload
 
 log = Logger()
 
-STOP_S = 13.0     # a stop's ladder (3 and 5 s by default), a sweep, and the acknowledgements
-KILL_S = 4.0      # then KILL
-LAST_S = 2.0      # for what that caused; 20 s in all, with the Goodbye
+STOP_S = 11.0     # a stop's ladder (3 and 5 s by default), a sweep, and the acknowledgements
+KILL_S = 3.0      # then KILL
+LAST_S = 1.0      # for what that caused; 20 s in all, with the Goodbye (5 s at most)
 
 
 class Lifecycle:
     """The order of things around one NodeService.
 
     `dial` starts the link and `hang_up` ends it (a Deferred); both None: somebody else brings the link. `told(text)` hears
-    each step, for systemd.
+    each step, for systemd; `fatal` is called when the node cannot start, with whether that is its configuration's fault.
     """
 
     def __init__(self, reactor: Any = None, *, state: str = "", marker: str = "", dial: Callable[[], None] | None = None,
                  hang_up: Callable[[], Deferred[None]] | None = None, told: Callable[[str], None] = lambda text: None,
-                 fatal: Callable[[str], None] = lambda sentence: None) -> None:
+                 fatal: Callable[[bool], None] = lambda is_config: None) -> None:
         self._reactor = reactor
         self._state = state
         self._marker = marker
@@ -59,6 +59,15 @@ class Lifecycle:
     # --- starting
 
     def start(self, service: Any) -> None:
+        """Once the reactor runs: before that, a failure could not end it."""
+        if self._reactor is not None:
+            self._reactor.callWhenRunning(self._begin, service)
+        else:
+            self._begin(service)
+
+    def _begin(self, service: Any) -> None:
+        if self._stopping:
+            return
         self._starting = Deferred.fromCoroutine(self._start(service))
         self._starting.addErrback(self._not_started)
 
@@ -83,8 +92,12 @@ class Lifecycle:
                                         os.path.join(self._state, "runs"), True)
 
     def _not_started(self, failure: Failure) -> None:
-        log.failure("the node cannot start", failure)
-        self._fatal(f"The node cannot start: {failure.getErrorMessage()}")
+        """One sentence when it is the machine or the configuration; a traceback when it is us."""
+        if failure.check(IOPError, OSError):
+            log.critical("the node does not start: {why}", why=failure.getErrorMessage())
+        else:
+            log.failure("the node does not start", failure)
+        self._fatal(failure.check(ConfigError) is not None)
 
     def configured(self, link: Any) -> None:
         """The edge knows all of this node: work may come."""

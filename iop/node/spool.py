@@ -29,14 +29,13 @@ class Pausable(Protocol):
 class Box:
     """The batches of one attempt, oldest first."""
 
-    __slots__ = ("batches", "last_seq", "open", "paused", "run", "size", "trimmed_seq")
+    __slots__ = ("batches", "last_seq", "open", "paused", "run", "size")
 
     def __init__(self, run: Pausable) -> None:
         self.run = run
         self.batches: deque[tuple[int, int, EventBatch]] = deque()  # last sequence number, bytes, batch
         self.size = 0
         self.last_seq = 0
-        self.trimmed_seq = 0
         self.open = True
         self.paused = False
 
@@ -94,10 +93,9 @@ class Outbox:
         if box is None:
             return
         while box.batches and box.batches[0][0] <= through_seq:
-            last_seq, size, _ = box.batches.popleft()
+            _, size, _ = box.batches.popleft()
             box.size -= size
             self._size -= size
-            box.trimmed_seq = last_seq
         self._forget_if_done(key, box)
         self._weigh(box)
         self._weigh_link()

@@ -35,7 +35,16 @@ from iop.node.tools import Tools
 from iop.proto.link_pb2 import Hello
 from iop.store.record import NodeRecord
 from iop.tap.notify import Notifier
-from iop.tap.process import FAILED, adapter_factories, handle_signals, is_loopback, leave_with, make_state_folder, refuse
+from iop.tap.process import (
+    CONFIG_REFUSED,
+    FAILED,
+    adapter_factories,
+    handle_signals,
+    is_loopback,
+    leave_with,
+    make_state_folder,
+    refuse,
+)
 
 log = Logger()
 
@@ -74,13 +83,21 @@ def read_token(config: NodeConfig, environment: Mapping[str, str]) -> Secret:
     """From systemd's credential, where there is one, else from the file that node.yaml names. Raises ConfigError."""
     credential = os.path.join(environment.get("CREDENTIALS_DIRECTORY", ""), "token")
     if environment.get("CREDENTIALS_DIRECTORY") and os.path.exists(credential):
-        with open(credential, encoding="ascii") as stream:  # systemd has seen to who may read it
-            text = stream.read().strip()
+        text = _read_credential(credential)
     else:
         text = read_secret(config.path(config.edge.token_file))
     if not text:
         raise ConfigError("The node's token is empty; make one with `iop keys new node NAME` at the edge.")
     return Secret(text)
+
+
+def _read_credential(file: str) -> str:
+    """systemd has seen to who may read it, by means that a file's mode does not show."""
+    try:
+        with open(file, encoding="ascii") as stream:
+            return stream.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The credential {file} cannot be read: {error}.") from None
 
 
 def tls_of(config: NodeConfig) -> Any:
@@ -197,9 +214,8 @@ class NodeProcess(MultiService):
         if self._notifier is not None:
             self._notifier.ready(text)
 
-    def _fatal(self, sentence: str) -> None:
-        log.critical("{sentence}", sentence=sentence)
-        leave_with(FAILED)
+    def _fatal(self, is_config: bool) -> None:
+        leave_with(CONFIG_REFUSED if is_config else FAILED)
         self._reactor.stop()
 
     # --- SIGHUP

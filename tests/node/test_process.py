@@ -211,6 +211,16 @@ async def test_a_second_node_of_the_same_state_folder_is_refused(place) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_record_that_cannot_be_opened_ends_the_node_with_a_sentence(place) -> None:
+    (place.folder / "state").mkdir(mode=0o700)
+    (place.folder / "state/node.db").mkdir()
+    node = place.start()
+    assert await gone(node) not in (0, None)
+    assert "the node does not start" in place.log
+    assert "Unhandled" not in place.log
+
+
+@pytest_twisted.ensureDeferred
 async def test_hangup_reads_the_policy_again(place) -> None:
     node = place.start()
     await place.configured()
