@@ -74,15 +74,10 @@ def parse(data: bytes, file: str) -> Document:
         raise ConfigError(f"{file} has {len(data)} bytes; a configuration has at most {MAX_BYTES}.")
     try:
         text = data.decode("utf-8")
-        for event in yaml.parse(text, Loader=_Loader):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise ConfigError(f"{file}, line {event.start_mark.line + 1}: anchors and aliases are not allowed; "
-                                  "write the value out.")
+        _refuse_traps(text, file)
         root = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}).") from None
-    except RecursionError:
-        raise ConfigError(f"{file} is nested deeper than {MAX_DEPTH} levels.") from None
     except yaml.MarkedYAMLError as error:
         line = (error.problem_mark or error.context_mark).line + 1
         raise ConfigError(f"{file}, line {line}: this is not YAML: {error.problem}.") from None
@@ -93,10 +88,20 @@ def parse(data: bytes, file: str) -> Document:
     return Document(file, value, lines)
 
 
+def _refuse_traps(text: str, file: str) -> None:
+    """Stop at the first alias, and at the first value that lies too deep: before the rest costs anything."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise ConfigError(f"{file}, line {event.start_mark.line + 1}: anchors and aliases are not allowed; "
+                              "write the value out.")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"{file}, line {event.start_mark.line + 1}: nested deeper than {MAX_DEPTH} levels.")
+
+
 def _value(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> Any:
     lines.setdefault(path, node.start_mark.line + 1)
-    if len(path) > MAX_DEPTH:
-        raise ConfigError(f"{file}, line {lines[path]}: nested deeper than {MAX_DEPTH} levels.")
     if isinstance(node, yaml.ScalarNode):
         try:
             return _Loader("").construct_object(node)
