@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import click
 
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import ago, print_json, print_table
-from iop.cli.run import _path
+from iop.cli.run import run_path
 from iop.rendering import fields, safe_line, value_text
 
 
@@ -62,18 +63,23 @@ def runs_command(edge: Client, *, state_is: str, adapter: str, target: str, node
 @with_edge
 def show_command(edge: Client, *, run_id: str, as_json: bool) -> None:
     """Show what is known of one run."""
-    run = edge.get(f"/api/v1/runs/{_path(run_id)}")
+    run = edge.get(f"/api/v1/runs/{run_path(run_id)}")
     if as_json:
         print_json(run)
         return
     click.echo(fields(run), nl=False)
 
 
-@click.command("sessions", epilog=examples("iop sessions"))
+@click.command("sessions", epilog=examples("iop sessions", "iop sessions --close S"))
+@click.option("--close", metavar="S", help="Close the session S: no later run can continue it.")
 @json_option
 @with_edge
-def sessions_command(edge: Client, *, as_json: bool) -> None:
-    """List the sessions that later runs can continue."""
+def sessions_command(edge: Client, *, close: str | None, as_json: bool) -> None:
+    """List the sessions that later runs can continue, or close one."""
+    if close is not None:
+        closed = edge.call("DELETE", f"/api/v1/sessions/{quote(close, safe='')}")
+        print_json(closed) if as_json else click.echo(f"{close} is closed.")
+        return
     sessions = _items(edge.get("/api/v1/sessions"), "sessions")
     if as_json:
         print_json(sessions)

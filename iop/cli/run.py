@@ -65,13 +65,13 @@ def tail_command(edge: Client, *, run_id: str, after: str, as_json: bool) -> Non
 @with_edge
 def cancel_command(edge: Client, *, run_id: str, as_json: bool) -> None:
     """End a run, and every program that it started. To cancel twice does no harm."""
-    answer = edge.post(f"/api/v1/runs/{_path(run_id)}/cancel")
+    answer = edge.post(f"/api/v1/runs/{run_path(run_id)}/cancel")
     print_json(answer) if as_json else click.echo(f"{run_id}: asked to end; it was {answer.get('state', 'under way')}.")
 
 
 def follow(edge: Client, run_id: str, after: str, *, as_json: bool, cancels: bool) -> int:
     """Print a run until it ends; the exit code it calls for. With `cancels`, Ctrl-C and SIGTERM cancel the run first."""
-    printer, path = RunPrinter(as_json=as_json), f"/api/v1/runs/{_path(run_id)}"
+    printer, path = RunPrinter(as_json=as_json), f"/api/v1/runs/{run_path(run_id)}"
 
     def is_over(seen: str) -> bool:
         return bool(edge.get(path + "/events", after=seen, limit=1)["ended"])
@@ -115,7 +115,8 @@ def _prompt(text: str) -> str:
         raise InvalidRequest(f"Standard input is not UTF-8 text (byte {error.start}).") from None
 
 
-def _path(run_id: str) -> str:
-    if not run_id.isalnum():
+def run_path(run_id: str) -> str:
+    """A run's id, safe to stand in a URL."""
+    if not run_id.isalnum() or not run_id.isascii():
         raise InvalidRequest(f"{run_id!r} is not the id of a run.", hint="List the runs with `iop runs`.")
     return run_id

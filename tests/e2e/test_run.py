@@ -125,6 +125,16 @@ def test_events_are_followed(shared_up):
     assert follow.wait(30) == 130
 
 
+def test_a_session_is_continued_until_it_is_closed(shared_up):
+    hello = ("run", "--session", "s-1", "-a", "cli", "-t", "hello", "hi")
+    assert [shared_up.iop(*hello).returncode for _ in range(2)] == [0, 0]
+    listed = json.loads(shared_up.iop("sessions", "--json").stdout)
+    assert [(one["session_id"], one["runs"], one["node_id"]) for one in listed] == [("s-1", 2, "node-1")]
+    assert shared_up.iop("sessions", "--close", "s-1").returncode == 0
+    assert shared_up.iop(*hello).returncode != 0
+    assert shared_up.iop("sessions", "--close", "nothing").returncode == 3
+
+
 @pytest.mark.parametrize("prompt", ["$(touch /x); `id` && rm", "a\nb", "ünïcödé ☃"])
 def test_a_prompt_never_meets_a_shell(shared_up, prompt):
     assert shared_up.iop("run", "-a", "cli", "-t", "hello", prompt).stdout == prompt + "\n"
