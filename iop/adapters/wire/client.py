@@ -65,7 +65,8 @@ class HttpClient:
         self._pool = HTTPConnectionPool(reactor, persistent=True)
         self._pool.cachedConnectionTimeout = KEPT_S
         self._pool.maxPersistentPerHost = CONNECTIONS_PER_HOST
-        self._pool.retryAutomatically = False
+        # Twisted tries again only what is idempotent and has no body (the health check), when a kept connection had closed.
+        self._pool.retryAutomatically = True
         self._agent = Agent.usingEndpointFactory(reactor, _Endpoints(reactor, connect_s, self._reading), self._pool)
 
     def ask(self, method: bytes, url: str, headers: dict[str, str], body: bytes | None, receiver: Receiver, *,
