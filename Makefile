@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
 
-.PHONY: help venv demo test test-real bench chaos check proto docs clean
+.PHONY: help venv demo test test-real bench chaos check proto lock docs clean
 
 help:
 	@echo "make demo       from nothing to a real model and a program answering through IOP"
@@ -12,6 +12,7 @@ help:
 	@echo "make bench      figures beside those of other gateways, in one run"
 	@echo "make check      ruff, and that proto/ regenerates to what is committed"
 	@echo "make proto      generate iop/proto/ from proto/ again"
+	@echo "make lock       pin the run-time dependencies by hash in requirements.lock"
 	@echo "make docs       check the links between the pages of docs/"
 	@echo "make test-real  tests with occasional real parts"
 
@@ -56,6 +57,9 @@ check: .venv/.installed-test
 
 proto: .venv/.installed-test
 	@$(BIN)/python tools/proto.py
+
+lock: .venv/.installed
+	@$(BIN)/python tools/lock.py
 
 docs: .venv/.installed-test
 	@$(BIN)/python tools/docs.py
