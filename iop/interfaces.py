@@ -65,6 +65,7 @@ class IExecution(Interface):
     finished = Attribute(
         "Deferred of (kind, Outcome): kind is 'completed', 'failed', 'cancelled' or 'unknown'. Fires once, after the "
         "last emit and after nothing of the execution is left running. A failure means a fault of the adapter itself.")
+    stop_s = Attribute("float: the longest that a stop may take; the run then ends without waiting for `finished`.")
 
     def stop(error):
         """End it because of `error` (an IOPError: Cancelled, RunTimeout, ...); idempotent.
@@ -221,6 +222,10 @@ class IHistory(Interface):
 
     def append(run_id, attempt, first_seq, last_seq, packed, changes):
         """Append one batch as it came, with column `changes` of its run (None mostly), in one transaction."""
+
+    def append_all(rows):
+        """Append BatchRows (iop.records) in one transaction. Fails with Conflict when one of them could not be stored; the
+        others of that commit are."""
 
     def append_late(run_id, attempt, first_seq, last_seq, packed):
         """Keep a batch of a closed attempt apart."""

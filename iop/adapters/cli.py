@@ -23,6 +23,8 @@ from iop.requirements import Program
 from iop.runs import ExecutionSpec
 from iop.spawning import ProgramEnding, SpawnRequest
 
+LAST_S = 45.0        # after INT and TERM: KILL, the hunt for what is left of it (12 s each), its pipes read to their end
+
 
 class CliSettings(Settings):
     """A profile. `argv` may hold {prompt}, {workdir} and {session}, each as a whole element."""
@@ -97,6 +99,7 @@ class CliRun(Execution):
         self._spec = spec
         self._path = path
         self._settings = settings
+        self.stop_s = settings.int_s + settings.term_s + LAST_S
         self._program: IProgram | None = None
         self._input_open = settings.input == "open"
         self._text = {CHANNEL_STDOUT: Utf8Stream(), CHANNEL_STDERR: Utf8Stream()}

@@ -12,6 +12,8 @@ from iop.events import outcome_of
 from iop.interfaces import IExecution
 from iop.proto.run_pb2 import Outcome, RuntimeEvent
 
+STOP_S = 30.0        # to let go of a backend takes milliseconds
+
 
 @implementer(IExecution)
 class Execution:
@@ -20,6 +22,8 @@ class Execution:
     Subclasses call `_emit` and, once, `_end` or `_end_with`; they implement `_stop`, `_pause` and `_resume`.
     What arrives although the source was paused (TLS may hold decrypted bytes) waits here, and so does the ending behind it.
     """
+
+    stop_s = STOP_S
 
     def __init__(self, sink: Any) -> None:
         self.finished: Deferred[tuple[str, Outcome]] = Deferred()

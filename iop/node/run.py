@@ -2,7 +2,7 @@
 
 ::
 
-    waiting --start--> running --stop(error)--> stopping
+    waiting --start--> running --stop(error)--> stopping    (for as long as the execution says it may take)
        |                  |                        |
        +---stop-----------+------------------------+--> ended   (once; nothing is emitted after it)
 """
@@ -55,6 +55,7 @@ class Run:
         self._policy_mode = policy_mode
         self._execution: IExecution | None = None
         self._stopped_by: IOPError | None = None
+        self._stopped_at = 0.0
         self._seq = 0
         self._bytes = 0
         self._digest = hashlib.sha256()
@@ -65,6 +66,7 @@ class Run:
         self._output_at: float | None = None  # the first output
         self._heard_at = self._accepted_at    # the latest event
         self._resumed_at = 0.0
+        self._is_program = False
 
     # --- what the service asks
 
@@ -97,6 +99,7 @@ class Run:
             self._end("failed", Outcome())
         elif self.state == "running":
             self.state = "stopping"
+            self._stopped_at = self._clock.seconds()
             if self._execution is not None:
                 self._execution.stop(error)
 
@@ -120,6 +123,9 @@ class Run:
 
     def check_limits(self, now: float) -> None:
         """Called once a second. A run that is held back is not silent by its own fault."""
+        if self.state == "stopping" and self._execution is not None:
+            if now - self._stopped_at >= self._execution.stop_s:
+                self._give_up()
         if self.state != "running":
             return
         limits = self.spec.limits
@@ -162,6 +168,7 @@ class Run:
                 self._output_at = self._heard_at
         elif kind == "started":
             self._started_at = self._heard_at
+            self._is_program = event.started.pid != 0
             event.started.policy_mode = self._policy_mode()
         elif kind in events.ENDING_KINDS:
             log.error("run {run_id}: the adapter {adapter} emitted an ending; it is left out", run_id=self.spec.run_id,
@@ -193,6 +200,13 @@ class Run:
         log.failure("run {run_id}: the adapter {adapter} failed", failure, run_id=self.spec.run_id, adapter=self.spec.adapter)
         self._end("failed", events.outcome_of(AdapterError(
             f"The adapter {self.spec.adapter} failed; the node's log has the details under this run.")))
+
+    def _give_up(self) -> None:
+        """The adapter does not come to an end: whoever waits for the run, and its slot, must not wait for ever."""
+        log.error("run {run_id}: the adapter {adapter} has not ended it {seconds:.0f} s after a stop; it ends without "
+                  "that, and what it started may still be running", run_id=self.spec.run_id, adapter=self.spec.adapter,
+                  seconds=self._clock.seconds() - self._stopped_at)
+        self._end("failed", Outcome(processes_left=-1) if self._is_program else Outcome())
 
     def _ending_failed(self, failure: Failure) -> None:
         log.failure("run {run_id}: telling its ending failed", failure, run_id=self.spec.run_id)

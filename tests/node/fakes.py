@@ -31,6 +31,8 @@ from iop.testing.links import LinkPair
 class HandRun:
     """An execution that does what the test says."""
 
+    stop_s = 20.0
+
     def __init__(self, spec: ExecutionSpec, sink: Any, stops: bool = True) -> None:
         self.spec, self.sink = spec, sink
         self.finished: Deferred = Deferred()
@@ -260,6 +262,12 @@ class House:
     def tell(self, kind: str, message: Any) -> None:
         self.edge.link.send(kind, message)
         self.pair.pump()
+
+    def pass_time(self, seconds: float) -> None:
+        """In steps of a second, with a link that stays alive."""
+        for _ in range(int(seconds)):
+            self.clock.advance(1)
+            self.pair.pump()
 
     def request(self, **fields: Any) -> RunRequest:
         return RunRequest(**{"run_id": new_run_id(), "attempt": 1, "adapter": "hand", "target": "t", "prompt": "hi"} | fields)

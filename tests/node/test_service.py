@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
+from iop import events
 from iop.errors import UpstreamError
 from iop.interfaces import IAdapterTools, ILinkHandler, IRunSink
 from iop.link.limits import default_limits
@@ -138,6 +139,33 @@ def test_a_cancel_ends_as_cancelled_whatever_the_adapter_says() -> None:
     house.pair.pump()
     kind, outcome = house.edge.ending(run.spec.run_id)
     assert (kind, outcome.code, outcome.exit_code) == ("cancelled", "cancelled", 0)
+
+
+def test_an_adapter_that_never_ends_its_run_does_not_keep_it_for_ever() -> None:
+    house = House(config(target("t"), concurrency=1))
+    house.adapter.stops = False
+    run = house.begin()
+    house.tell("cancel_request", CancelRequest(run_id=run.spec.run_id))
+    house.pass_time(run.stop_s - 1)
+    assert [kind for kind in house.edge.seen(run.spec.run_id) if "cancelled" in kind] == [] and len(house.node.runs) == 1
+    house.pass_time(3)
+    kind, outcome = house.edge.ending(run.spec.run_id)
+    assert (kind, outcome.code, outcome.HasField("processes_left")) == ("cancelled", "cancelled", False)
+    house.begin()                     # its slot is free
+    run.say("late")
+    run.end()
+    house.pair.pump()
+    assert house.edge.ending(run.spec.run_id)[0] == "cancelled"
+
+
+def test_a_program_that_is_given_up_may_still_run() -> None:
+    house = House()
+    house.adapter.stops = False
+    run = house.begin(limits=Limits(run_s=5))
+    run.sink.emit([events.started("hand", "t", pid=7)])
+    house.pass_time(run.stop_s + 8)
+    kind, outcome = house.edge.ending(run.spec.run_id)
+    assert (kind, outcome.code, outcome.processes_left) == ("failed", "run_timeout", -1)
 
 
 def test_a_run_cancelled_before_the_record_has_it_never_starts() -> None:
