@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import msgspec
 
 from iop.events import outcome_dict, rfc3339, totals_dict, usage_dict
@@ -52,6 +55,17 @@ class RunRecord(msgspec.Struct, kw_only=True):
             "totals": totals_dict(outcome.totals) if outcome is not None and outcome.HasField("totals") else None,
             "source": {"face": self.face, "principal": self.principal, "request_id": self.request_id},
         }
+
+
+class BatchRow(NamedTuple):
+    """One batch of a run as history keeps it, with the columns of the run that it changes."""
+
+    run_id: str
+    attempt: int
+    first_seq: int
+    last_seq: int
+    packed: bytes              # an encoded Frame, or consecutive ones (iop.edge.packing)
+    changes: Mapping[str, object] | None = None
 
 
 class RunQuery(msgspec.Struct, kw_only=True, frozen=True):

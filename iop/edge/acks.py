@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from iop.edge.registry import Registry
-from iop.edge.runlog import Entry
 from iop.edge.runs import Run
 from iop.proto.run_pb2 import EventAck
+from iop.runs import EventId
 
 
 class Acks:
@@ -18,10 +18,10 @@ class Acks:
         self._clock = clock
         self._due: dict[tuple[str, str, int], int] = {}   # (node_id, run_id, attempt) -> through_seq
 
-    def committed(self, run: Run, entry: Entry) -> None:
-        """History has a batch; those that the edge made itself (of an attempt of their own) have nobody to tell."""
-        if run.sent and entry.attempt == run.record.attempt:
-            self.due(run.record.node_id, run.run_id, entry.attempt, entry.last_seq)
+    def committed(self, run: Run, place: EventId) -> None:
+        """History has a run so far; what the edge made itself (in an attempt of its own) has nobody to tell."""
+        if run.sent and place.attempt == run.record.attempt:
+            self.due(run.record.node_id, run.run_id, place.attempt, place.seq)
 
     def due(self, node_id: str, run_id: str, attempt: int, through_seq: int) -> None:
         """History has all up to `through_seq`."""

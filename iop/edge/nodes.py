@@ -5,7 +5,7 @@
     Hello --> NodeGreeter --> link_up
     RunsReport ... last  --> look up in history --> Verdicts ... last, NodeConfigPayload
     ConfigApplied, NodeStatus --> the node can be placed on
-    EventBatch --> RunLog --> readers at the end of the read; history; EventAck after the commit
+    EventBatch --> gathered by run --> at the end of the read: RunLog, readers, history; EventAck after the commit
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from iop.edge.acks import Acks
 from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.dispatch import Dispatcher
+from iop.edge.packing import Sheaf
 from iop.edge.registry import Node, Registry
 from iop.edge.reports import Reports
 from iop.edge.runlog import Hole
@@ -93,6 +94,7 @@ class NodeLink:
         self._reports = Reports(node.node_id, desk.history, desk.runs, desk.dispatcher)
         self._link: Any = None
         self._fenced: set[tuple[str, int]] = set()       # told on this link
+        self._sheaves: dict[str, Sheaf] = {}             # run_id -> what this read has brought of it so far
 
     # --- ILinkHandler -----------------------------------------------------------------------------------------------
 
@@ -107,14 +109,23 @@ class NodeLink:
         if self.node.link is not link:
             return
         try:
-            _HANDLERS[kind](self, message, packed)
+            if kind == "event_batch":
+                self._gather(message, packed)
+            else:
+                self._deliver()          # the order within a link holds over all kinds
+                _HANDLERS[kind](self, message, packed)
         except RemoteProtocolError as error:
             self._broken(error)
 
     def read_finished(self, link: Any) -> None:
+        try:
+            self._deliver()
+        except RemoteProtocolError as error:
+            self._broken(error)
         self._desk.runs.flush()
 
     def link_down(self, link: Any, reason: IOPError) -> None:
+        self._sheaves.clear()            # not acknowledged: it comes again
         self._desk.link_lost(link)
         if self.node.link is not link:
             return
@@ -198,6 +209,24 @@ class NodeLink:
         run = self._desk.runs.get(run_id)
         return run if run is not None and run.leased_to(self.node.node_id, attempt) and not run.record.ended else None
 
+    def _gather(self, batch: EventBatch, packed: bytes) -> None:
+        """What one read brings of one run becomes one entry, one row and one write to each reader."""
+        run_id = batch.run_id
+        sheaf = self._sheaves.get(run_id)
+        if sheaf is None:
+            self._sheaves[run_id] = Sheaf(batch, packed)
+        elif not sheaf.add(batch, packed):
+            self._sheaves[run_id] = Sheaf(batch, packed)
+            self._event_batch(*sheaf.whole())
+
+    def _deliver(self) -> None:
+        """Hand over what was gathered."""
+        if self._sheaves:
+            sheaves, self._sheaves = self._sheaves, {}
+            if self.node.link is self._link:
+                for sheaf in sheaves.values():
+                    self._event_batch(*sheaf.whole())
+
     def _event_batch(self, batch: EventBatch, packed: bytes) -> None:
         run = self._desk.runs.get(batch.run_id)
         if run is None or not run.leased_to(self.node.node_id, batch.attempt) or (
@@ -251,7 +280,7 @@ class NodeLink:
                 RunVerdict(run_id=run_id, attempt=attempt, verdict=VERDICT_FENCED)]))
 
 
-# What a node may send, by the name in the Frame; the session's table has let nothing else through.
+# What a node may send beside event batches, by the name in the Frame; the session's table has let nothing else through.
 _HANDLERS: dict[str, Callable[[NodeLink, Any, bytes], None]] = {
     "runs_report": NodeLink._runs_report,
     "config_applied": NodeLink._config_applied,
@@ -259,5 +288,4 @@ _HANDLERS: dict[str, Callable[[NodeLink, Any, bytes], None]] = {
     "node_command_response": NodeLink._command_response,
     "run_accepted": NodeLink._run_accepted,
     "run_rejected": NodeLink._run_rejected,
-    "event_batch": NodeLink._event_batch,
 }

@@ -1,4 +1,9 @@
-"""Batches on their way into history: in order, tried again until they are there.
+"""Batches on their way into history: in order, a few large writes at a time, tried again until they are there.
+
+::
+
+    a run begins or ends, or nothing is under way --> all that waits goes to history, in one write
+    a write is under way                          --> what comes meanwhile is the next one, one row a run
 
 A history that cannot be written stops nothing that runs: the batches stay in their logs, nothing is acknowledged, and the
 node's window holds the rest back. Once it can be written again, everything follows in order.
@@ -7,13 +12,15 @@ node's window holds the rest back. Once it can be written again, everything foll
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
+from iop.edge.packing import MERGED_BYTES, joined
 from iop.edge.runlog import Entry
 from iop.errors import HistoryUnavailable
+from iop.records import BatchRow
 
 if TYPE_CHECKING:
     from iop.edge.runs import Run
@@ -21,60 +28,122 @@ if TYPE_CHECKING:
 AGAIN_S = 1.0                    # between two tries while history cannot be written
 
 log = Logger()
-_Pending = deque[tuple[Entry, dict[str, Any] | None]]
+
+
+class Row:
+    """A row of history to be: consecutive entries of one run, and what they change of it.
+
+    Once it was sent it stays as it is, so that trying again writes the same row.
+    """
+
+    __slots__ = ("changes", "entries", "run", "sent", "size")
+
+    def __init__(self, run: Run, entry: Entry, changes: dict[str, Any] | None) -> None:
+        self.run = run
+        self.entries = [entry]
+        self.changes = changes
+        self.size = entry.size
+        self.sent = False
+
+    def add(self, entry: Entry, changes: dict[str, Any] | None) -> bool:
+        """Take one more entry; False when it has to be another row."""
+        if self.sent or entry.attempt != self.entries[0].attempt or self.size + entry.size > MERGED_BYTES:
+            return False
+        self.entries.append(entry)
+        self.size += entry.size
+        if changes:
+            self.changes = {**(self.changes or {}), **changes}
+        return True
+
+    def whole(self) -> BatchRow:
+        """As history takes it."""
+        first, last = self.entries[0], self.entries[-1]
+        return BatchRow(self.run.run_id, first.attempt, first.first_seq, last.last_seq,
+                        joined([entry.packed for entry in self.entries], first.first_seq), self.changes)
 
 
 class Recorder:
-    """Writes every batch of every run. `written(run, entry)` is called after its commit, in order, once."""
+    """Writes every batch of every run. `written(run, entries)` is called after their commit, in order, once for each."""
 
-    def __init__(self, history: Any, clock: Any, written: Callable[[Run, Entry], object]) -> None:
+    def __init__(self, history: Any, clock: Any, written: Callable[[Run, Sequence[Entry]], object]) -> None:
         self._history = history
         self._clock = clock
         self._written = written
-        self._pending: dict[Run, _Pending] = {}
+        self._pending: dict[Run, deque[Row]] = {}    # all that is not known to be committed
+        self._waiting: list[Row] = []                # of these, what is to be sent
+        self._urgent = False
+        self._under_way = 0              # writes
         self._stalled: set[Run] = set()
         self._again: Any = None
         self.trouble = ""                # why history could not be written the last time; empty when it can
 
     def write(self, run: Run, entry: Entry, changes: dict[str, Any] | None) -> None:
-        """Append `entry` to history, with column `changes` of its run."""
-        self._pending.setdefault(run, deque()).append((entry, changes))
+        """Append `entry` to history, with column `changes` of its run, at the next flush or soon after."""
+        if changes:
+            self._urgent = True          # what else is written of a run's columns must not overtake them
+        rows = self._pending.get(run)
+        if rows is None:
+            rows = self._pending[run] = deque()
+        elif rows[-1].add(entry, changes):
+            return
+        row = Row(run, entry, changes)
+        rows.append(row)
         if run not in self._stalled:
-            self._send(run, entry, changes)
+            self._waiting.append(row)
 
-    def _send(self, run: Run, entry: Entry, changes: dict[str, Any] | None) -> None:
-        done = self._history.append(run.run_id, entry.attempt, entry.first_seq, entry.last_seq, entry.packed, changes)
-        done.addCallbacks(self._committed, self._failed, callbackArgs=(run, entry), errbackArgs=(run, entry))
-        done.addErrback(lambda failure: log.failure("after a commit of run {run_id}", failure, run_id=run.run_id))
+    @property
+    def backlog(self) -> int:
+        """Rows that history was not given yet."""
+        return len(self._waiting)
 
-    def _committed(self, _: object, run: Run, entry: Entry) -> None:
-        pending = self._pending.get(run)
-        if not pending or pending[0][0] is not entry:
-            return                       # told already, by an earlier try whose answer came late
-        pending.popleft()
-        if not pending:
-            del self._pending[run]
+    def flush(self) -> None:
+        """Called when a read has told all it has."""
+        if self._waiting and (self._urgent or not self._under_way):
+            rows, self._waiting, self._urgent = self._waiting, [], False
+            self._send(rows)
+
+    def _send(self, rows: list[Row]) -> None:
+        self._under_way += 1
+        for row in rows:
+            row.sent = True
+        done = self._history.append_all([row.whole() for row in rows])
+        done.addCallbacks(self._committed, self._failed, callbackArgs=(rows,), errbackArgs=(rows,))
+        done.addErrback(lambda failure: log.failure("after a commit", failure))
+
+    def _committed(self, _: object, rows: list[Row]) -> None:
+        self._under_way -= 1
         self.trouble = ""
-        self._written(run, entry)
+        for row in rows:
+            pending = self._pending.get(row.run)
+            if not pending or pending[0] is not row:
+                continue                 # told already, by an earlier try whose answer came late
+            pending.popleft()
+            if not pending:
+                del self._pending[row.run]
+            self._written(row.run, row.entries)
+        self.flush()
 
-    def _failed(self, failure: Any, run: Run, entry: Entry) -> None:
+    def _failed(self, failure: Any, rows: list[Row]) -> None:
+        self._under_way -= 1
         if not self.trouble:
-            log.error("history did not take {attempt}.{seq} of run {run_id}: {trouble} It is tried again every second; "
-                      "running work goes on, nothing is acknowledged.", run_id=run.run_id, attempt=entry.attempt,
-                      seq=entry.first_seq, trouble=failure.getErrorMessage())
+            log.error("history did not take {count} batches, the first of run {run_id}: {trouble} They are tried again every "
+                      "second; running work goes on, nothing is acknowledged.", count=len(rows), run_id=rows[0].run.run_id,
+                      trouble=failure.getErrorMessage())
             if not failure.check(HistoryUnavailable):
                 log.failure("and this is not what a history that is away says", failure)
         self.trouble = failure.getErrorMessage()
-        self._stalled.add(run)
+        self._stalled.update(row.run for row in rows)
+        self._waiting = [row for row in self._waiting if row.run not in self._stalled]
         if self._again is None:
             self._again = self._clock.callLater(AGAIN_S, self._retry)
 
     def _retry(self) -> None:
+        """Each run by itself, so that a row which can never be stored holds up no other run."""
         self._again = None
         stalled, self._stalled = self._stalled, set()
         for run in stalled:
-            for entry, changes in tuple(self._pending.get(run, ())):
-                self._send(run, entry, changes)
+            if run in self._pending:
+                self._send(list(self._pending[run]))
 
     def stop(self) -> None:
         """Try no more."""

@@ -21,28 +21,18 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from iop.edge.packing import MAX_EVENTS, pack, unpack
 from iop.errors import IOPError, RemoteProtocolError
 from iop.events import ENDING_KINDS
 from iop.interfaces import IRunCursor
-from iop.proto.link_pb2 import Frame
 from iop.proto.run_pb2 import CHANNEL_STDOUT, CHANNEL_TEXT, EventBatch
 from iop.runs import EventId
 
 PAGE_BYTES = 256 * 1024          # of one catch-up from history: 1 to 10 ms of decoding
 TEXT_CHARACTERS = 16 * 1024      # of output, kept for the history's search column
 ENTRY_COST_BYTES = 512           # of an entry in memory beside its bytes; a decoded batch takes about twice its bytes
-MAX_EVENTS = 1000                # in one batch (security.md D-12)
 
 log = Logger()
-
-
-def pack(batch: EventBatch) -> bytes:
-    """A batch that the edge itself makes, as a link would have brought it: history keeps encoded Frames."""
-    return Frame(event_batch=batch).SerializeToString()
-
-
-def unpack(packed: bytes) -> EventBatch:
-    return Frame.FromString(packed).event_batch
 
 
 class Entry:

@@ -5,14 +5,15 @@ Decides nothing about nodes: the dispatcher places, the links report, and both t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from iop.edge.packing import pack
 from iop.edge.recorder import Recorder
-from iop.edge.runlog import Entry, RunCursor, RunLog, pack
+from iop.edge.runlog import Entry, RunCursor, RunLog
 from iop.errors import IOPError, NoSuchRun
 from iop.events import ENDING_KINDS, ending, ending_of, now_us, outcome_of
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest, Source
@@ -66,12 +67,12 @@ class Runs:
         self._dirty: set[RunLog] = set()
         self._on_started: Callable[[Run], object] = _nobody
         self._on_ended: Callable[[Run, Outcome], object] = _nobody
-        self._on_committed: Callable[[Run, Entry], object] = _nobody
+        self._on_committed: Callable[[Run, EventId], object] = _nobody
         self.recorder = Recorder(history, clock, self._written)
 
     def tell(self, *, started: Callable[[Run], object], ended: Callable[[Run, Outcome], object],
-             committed: Callable[[Run, Entry], object]) -> None:
-        """Who is told: once when a run starts, once when it ends, and of every batch that history has."""
+             committed: Callable[[Run, EventId], object]) -> None:
+        """Who is told: once when a run starts, once when it ends, and how far history has it, once a commit."""
         self._on_started, self._on_ended, self._on_committed = started, ended, committed
 
     def __len__(self) -> int:
@@ -159,16 +160,18 @@ class Runs:
         self.recorder.write(run, entry, changes)
         self._on_ended(run, outcome)
 
-    def _written(self, run: Run, entry: Entry) -> None:
-        run.log.commit(entry)
-        self._on_committed(run, entry)
+    def _written(self, run: Run, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            run.log.commit(entry)
+        self._on_committed(run, run.log.committed)
         if run.record.ended and run.log.committed == run.log.last:
             self._runs.pop(run.run_id, None)
 
     def flush(self) -> None:
-        """Tell the readers of every log that grew; called once at the end of each read of a link."""
+        """Tell the readers of every log that grew, then history; called once at the end of each read of a link."""
         while self._dirty:
             self._dirty.pop().tell()
+        self.recorder.flush()
 
     async def cursor(self, run_id: str, after: EventId) -> RunCursor:
         """A reader's place behind `after`. Raises NoSuchRun."""

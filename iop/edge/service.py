@@ -279,11 +279,13 @@ class EdgeService:
         return self._bus.watch(callback)
 
     def health(self) -> dict[str, object]:
-        trouble = self._runs.recorder.trouble or ("" if self._history.available else "the last commit failed.")
+        recorder = self._runs.recorder
+        trouble = recorder.trouble or ("" if self._history.available else "the last commit failed.")
         nodes = list(self._registry)
         return health.judge(
-            lag_ms=self._lag.worst_ms, backlog=self._history.backlog(), trouble=trouble, stopping=self._stopping,
-            nodes_up=sum(node.up for node in nodes), nodes=len(nodes), runs_open=len(self._runs), queued=len(self._queue))
+            lag_ms=self._lag.worst_ms, backlog=self._history.backlog() + recorder.backlog, trouble=trouble,
+            stopping=self._stopping, nodes_up=sum(node.up for node in nodes), nodes=len(nodes),
+            runs_open=len(self._runs), queued=len(self._queue))
 
 
 def _apart(work: Deferred[T], given_up: Callable[[object], None]) -> Deferred[T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from iop.errors import HistoryUnavailable
 from iop.events import now_us, outcome_of
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
-from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
 from iop.store import reader, tables
 from iop.store.engine import parse_url
@@ -76,11 +76,15 @@ class History:
     def append(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes,
                changes: Mapping[str, object] | None = None) -> Deferred:
         """Fails with Conflict when another batch has the same first_seq, and when a number is beyond 63 bits."""
-        row = (run_id, attempt, first_seq, last_seq, packed)
-        return self._store.write("append", (row, _checked(changes) if changes else None), len(packed))
+        return self.append_all([BatchRow(run_id, attempt, first_seq, last_seq, packed, changes)])
+
+    def append_all(self, rows: Sequence[BatchRow]) -> Deferred:
+        """One write, whatever the number of rows: what a commit costs the reactor does not grow with it."""
+        rows = [row._replace(changes=_checked(row.changes)) if row.changes else row for row in rows]
+        return self._store.write("append", rows, sum([len(row.packed) for row in rows]))
 
     def append_late(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes) -> Deferred:
-        return self._store.write("late", ((run_id, attempt, first_seq, last_seq, packed), None), len(packed))
+        return self._store.write("late", [BatchRow(run_id, attempt, first_seq, last_seq, packed)], len(packed))
 
     def append_event(self, event: node_pb2.EdgeNodeEvent) -> Deferred:
         packed = event.SerializeToString()

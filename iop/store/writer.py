@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from iop.errors import Conflict
-from iop.records import RunRecord
+from iop.records import BatchRow, RunRecord
 from iop.store import bulk, tables
 from iop.store.text import clean
 from iop.store.work import Write
@@ -58,23 +58,24 @@ class HistoryWriter:
     # --- batches ---
 
     def _append(self, connection: Connection, table: Any, writes: list[Write]) -> None:
-        rows = [write.values[0] for write in writes]
+        rows = [row[:5] for write in writes for row in write.values]
         if bulk.insert(connection, table, _BATCH, rows) < len(rows):
             self._judge_duplicates(connection, table, writes)
 
     def _judge_duplicates(self, connection: Connection, table: Any, writes: list[Write]) -> None:
         """The same batch again is no fault; another batch under the same number is one, and is not stored."""
-        by_attempt: dict[tuple[str, int], list[Write]] = collections.defaultdict(list)
+        by_attempt: dict[tuple[str, int], list[tuple[BatchRow, Write]]] = collections.defaultdict(list)
         for write in writes:
-            by_attempt[write.values[0][:2]].append(write)
+            for row in write.values:
+                by_attempt[row[:2]].append((row, write))
         for (run_id, attempt), group in by_attempt.items():
-            firsts = [write.values[0][2] for write in group]
+            firsts = [row.first_seq for row, _ in group]
             stored = dict(connection.execute(
                 select(table.c.first_seq, table.c.last_seq)
                 .where(table.c.run_id == clean(run_id), table.c.attempt == attempt,
                        table.c.first_seq.between(min(firsts), max(firsts)))).all())
-            for write in group:
-                first, last = write.values[0][2:4]
+            for row, write in group:
+                first, last = row.first_seq, row.last_seq
                 if stored.get(first) != last:
                     write.error = Conflict(f"Events {attempt}.{first} to {attempt}.{last} of run {run_id} are not those "
                                            f"that are stored ({attempt}.{first} to {attempt}.{stored.get(first)}).")
@@ -93,9 +94,11 @@ class HistoryWriter:
                 if write.result is record:
                     created[record.run_id] = msgspec.structs.asdict(record)
                 continue
-            run_id, changes = write.values if write.kind == "update" else (write.values[0][0], write.values[1])
-            if changes and write.error is None:
-                changed.setdefault(run_id, {}).update(changes)
+            if write.error is None:
+                told = [write.values] if write.kind == "update" else [(row.run_id, row.changes) for row in write.values]
+                for run_id, changes in told:
+                    if changes:
+                        changed.setdefault(run_id, {}).update(changes)
         self._create(connection, created, changed)
         self._change(connection, changed)
 

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from zope.interface import implementer
 from iop.errors import HistoryUnavailable, NoSuchRun
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
-from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
 
 DAY_US = 86_400_000_000
@@ -113,22 +113,29 @@ class FakeHistory:
     def update_run(self, run_id: str, changes: dict[str, Any]) -> Deferred[None]:
         return self._write(lambda: self._change(run_id, changes))
 
-    def _change(self, run_id: str, changes: dict[str, Any] | None) -> None:
+    def _change(self, run_id: str, changes: Mapping[str, Any] | None) -> None:
         for name, value in (changes or {}).items():
             setattr(self.kept.runs[run_id], name, value)
 
     def append(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes,
                changes: dict[str, Any] | None) -> Deferred[None]:
+        return self.append_all([BatchRow(run_id, attempt, first_seq, last_seq, packed, changes)])
+
+    def append_all(self, rows: Sequence[BatchRow]) -> Deferred[None]:
         def work() -> None:
-            batches = self.kept.batches.setdefault(run_id, [])
-            last = max((batch.last_seq for batch in batches if batch.attempt == attempt), default=0)
-            if last_seq <= last:
-                return
-            if first_seq != last + 1:
-                raise HistoryUnavailable(f"batch {attempt}.{first_seq} does not follow {last}")
-            batches.append(_Batch(attempt, first_seq, last_seq, packed))
-            self._change(run_id, changes)
+            for row in rows:
+                self._append(row)
         return self._write(work)
+
+    def _append(self, row: BatchRow) -> None:
+        batches = self.kept.batches.setdefault(row.run_id, [])
+        last = max((batch.last_seq for batch in batches if batch.attempt == row.attempt), default=0)
+        if row.last_seq <= last:
+            return
+        if row.first_seq != last + 1:
+            raise HistoryUnavailable(f"batch {row.attempt}.{row.first_seq} does not follow {last}")
+        batches.append(_Batch(row.attempt, row.first_seq, row.last_seq, row.packed))
+        self._change(row.run_id, row.changes)
 
     def append_late(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes) -> Deferred[None]:
         def work() -> None:

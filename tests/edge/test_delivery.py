@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from zope.interface import implementer
 
-from iop.edge.runlog import unpack
+from iop.edge.packing import unpack
 from iop.events import ending, output
 from iop.interfaces import ILinkHandler
 from iop.proto.link_pb2 import VERDICT_CONTINUE, RunReport, RunsReport

@@ -5,7 +5,8 @@ import random
 import pytest
 from zope.interface.verify import verifyObject
 
-from iop.edge.runlog import Entry, Hole, RunCursor, RunLog, pack, unpack
+from iop.edge.packing import pack, unpack
+from iop.edge.runlog import Entry, Hole, RunCursor, RunLog
 from iop.errors import RemoteProtocolError
 from iop.events import ending, output
 from iop.interfaces import IHistory, IRunCursor

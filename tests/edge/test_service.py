@@ -6,6 +6,7 @@ import pytest
 from zope.interface.verify import verifyObject
 
 from iop.config import QueueConfig
+from iop.edge.packing import unpack
 from iop.errors import (
     Conflict,
     Draining,
@@ -71,7 +72,9 @@ def test_acknowledged_is_only_what_is_committed_and_once_a_commit(edge: FakeEdge
     assert texts(cursor.take(1 << 20)) == ["1", "2", "3"], "live relay does not wait for the disk"
     assert not node.all("event_ack")
     edge.history.commit()
-    assert [ack.through_seq for ack in node.all("event_ack")] == [3]
+    assert [ack.through_seq for ack in node.all("event_ack")] == [1]
+    edge.history.commit()
+    assert [ack.through_seq for ack in node.all("event_ack")] == [1, 3], "what came during a commit is the next one"
 
 
 def test_readers_are_told_once_for_all_that_one_read_brought(edge: FakeEdge) -> None:
@@ -84,6 +87,34 @@ def test_readers_are_told_once_for_all_that_one_read_brought(edge: FakeEdge) -> 
         node.link.send("event_batch", _batch(request, number, output("x")))
     node.pair.pump()
     assert told == [1]
+
+
+def test_what_one_read_brings_of_a_run_is_one_entry_and_one_row(edge: FakeEdge) -> None:
+    node = edge.node()
+    edge.submit()
+    edge.submit()
+    one, other = node.all("run_request")
+    for number in range(1, 4):
+        for request in (one, other):
+            node.link.send("event_batch", _batch(request, number, output(str(number))))
+    node.pair.pump()
+    for request in (one, other):
+        entries = result_of(edge.service.cursor(request.run_id, START)).take(1 << 20)
+        assert [(entry.first_seq, entry.last_seq) for entry in entries] == [(1, 3)]
+        assert texts(entries) == ["1", "2", "3"]
+        assert [unpack(packed) for packed in result_of(edge.history.batches(request.run_id, START, 1 << 20))] == [
+            entry.batch for entry in entries]
+
+
+def test_events_are_heard_before_what_the_node_says_after_them(edge: FakeEdge) -> None:
+    node = edge.node(told=status(concurrency=1))
+    edge.submit()
+    request = node.last("run_request")
+    node.link.send("event_batch", _batch(request, 1, output("x")))
+    node.link.send("run_rejected", RunRejected(run_id=request.run_id, attempt=1, code="busy"))
+    node.pair.pump()
+    first = unpack(result_of(edge.history.batches(request.run_id, START, 1))[0])
+    assert [event.output for event in first.events] == ["x"]
 
 
 def _batch(request: RunRequest, first_seq: int, *events: Any) -> Any:

@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 from iop.errors import Conflict, HistoryUnavailable, InvalidRequest, NoSuchRun
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
-from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import START, EventId, new_run_id
 from iop.store import tables
 from iop.store.history import History
@@ -192,6 +192,27 @@ async def test_another_batch_under_the_same_number_is_a_conflict_and_harms_no_ot
     assert await history.batches(run_id, START, 100) == [b"x", b"z"]
     stored = await history.run(run_id)
     assert (stored.state, stored.attempt) == ("queued", 1)
+
+
+@ensureDeferred
+async def test_one_write_may_have_batches_of_many_runs(history) -> None:
+    records = [a_run(), a_run()]
+    for record in records:
+        await history.create_run(record)
+    one, other = (record.run_id for record in records)
+    await history.append_all([BatchRow(one, 1, 1, 2, b"a"), BatchRow(other, 1, 1, 1, b"b", {"state": "running"}),
+                              BatchRow(one, 1, 3, 3, b"c", {"attempt": 1})])
+    assert [await history.batches(run_id, START, 100) for run_id in (one, other)] == [[b"a", b"c"], [b"b"]]
+    assert ((await history.run(one)).attempt, (await history.run(other)).state) == (1, "running")
+
+
+@ensureDeferred
+async def test_a_conflict_among_many_batches_keeps_the_others(history) -> None:
+    run_id, other = new_run_id(), new_run_id()
+    await history.append(run_id, 1, 1, 2, b"x")
+    with pytest.raises(Conflict):
+        await history.append_all([BatchRow(run_id, 1, 1, 5, b"y"), BatchRow(other, 1, 1, 1, b"z")])
+    assert [await history.batches(one, START, 100) for one in (run_id, other)] == [[b"x"], [b"z"]]
 
 
 @ensureDeferred
