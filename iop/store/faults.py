@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from iop.errors import Conflict, HistoryUnavailable, IOPError
+
+# What may have passed a moment later; primary result codes (https://www.sqlite.org/rescode.html).
+_PASSING = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_IOERR,
+                      sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM))
 
 
 class Unreachable(Exception):
@@ -24,6 +30,12 @@ def lasting(error: Exception) -> bool:
     if isinstance(error, ProgrammingError):
         return getattr(error.orig, "sqlstate", None) is None
     return isinstance(error, (DataError, IntegrityError))
+
+
+def hopeless(error: BaseException | None) -> bool:
+    """Whether a file that could not be opened never will be: it is no database, is damaged, or may not be read."""
+    code = getattr(getattr(error, "orig", None) or error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF not in _PASSING
 
 
 def sentence(error: BaseException) -> str:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from iop.errors import HistoryUnavailable, IOPError
+from iop.errors import ConfigError, HistoryUnavailable, IOPError
 from iop.store.engine import BEGIN
-from iop.store.faults import Unreachable, lasting, refused, unavailable
+from iop.store.faults import Unreachable, hopeless, lasting, refused, sentence, unavailable
 from iop.store.work import Read, Work, Write
 
 SLICE_S = 0.005                  # of reading between two commits (delivery.md §2)
@@ -53,7 +53,7 @@ class Worker:
         self._close_by: float | None = None
 
     def open(self, patience_s: float) -> None:
-        """Connect and prepare, trying for so long. Raises what `prepare` does, or HistoryUnavailable."""
+        """Connect and prepare, trying for so long. Raises what `prepare` does, HistoryUnavailable, or ConfigError at once."""
         deadline = time.monotonic() + patience_s
         while True:
             try:
@@ -62,6 +62,9 @@ class Worker:
             except Unreachable as error:
                 if isinstance(error.__cause__, IOPError):
                     raise error.__cause__ from None
+                if hopeless(error.__cause__):
+                    raise ConfigError(f"The database {self._engine.url.database} cannot be used ({sentence(error)}); put the "
+                                      "right file there, or move this one away to begin anew.") from error.__cause__
                 if self._work.closing or time.monotonic() > deadline:
                     raise unavailable(error) from error.__cause__
             time.sleep(FIRST_RETRY_S)

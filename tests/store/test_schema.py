@@ -17,6 +17,7 @@ from iop.store.engine import file_url, make_engine, one_connection_only, parse_u
 from iop.store.history import History
 from iop.store.migrate import migrate
 from iop.store.record import NodeRecord
+from iop.store.store import OPEN_PATIENCE_S
 
 
 @pytest.mark.parametrize("line", ["history", "record"])
@@ -82,6 +83,33 @@ async def test_a_folder_that_is_missing_is_told(tmp_path) -> None:
     history = History(f"sqlite:///{tmp_path}/none/history.db", reactor)
     with pytest.raises(ConfigError, match="No such file"):
         await history.open()
+    await history.close()
+
+
+def _damage(path, how: str) -> None:
+    if how == "folder":
+        path.mkdir(mode=0o700)
+        return
+    store = sqlite3.connect(path)
+    store.execute("CREATE TABLE runs (run_id TEXT)")
+    store.commit()
+    store.close()
+    data = path.read_bytes()
+    path.write_bytes({"garbage": os.urandom(40_000), "text": b"no database\n" * 100, "torn": data[:1000],
+                      "header": data[:16] + os.urandom(84) + data[100:], "other": data}[how])
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("how", ["folder", "garbage", "text", "torn", "header", "other"])
+@ensureDeferred
+async def test_a_file_that_is_no_database_is_told_at_once(tmp_path, how) -> None:
+    path = tmp_path / "history.db"
+    _damage(path, how)
+    history = History(f"sqlite:///{path}", reactor)
+    began = reactor.seconds()
+    with pytest.raises(ConfigError, match="history.db cannot be used"):
+        await history.open()
+    assert reactor.seconds() - began < OPEN_PATIENCE_S / 2
     await history.close()
 
 
