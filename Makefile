@@ -9,7 +9,7 @@ help:
 	@echo "make demo       from nothing to a real model and a program answering through IOP"
 	@echo "make test       the tests; PYTEST='-k word' narrows them"
 	@echo "make venv       the environment in .venv; $(BIN)/iop then works"
-	@echo "make bench      figures beside those of other gateways, in one run"
+	@echo "make bench      figures beside those of other gateways, in one run; BENCH='relay latency chat' picks some"
 	@echo "make check      ruff, and that proto/ regenerates to what is committed"
 	@echo "make proto      generate iop/proto/ from proto/ again"
 	@echo "make lock       pin the run-time dependencies by hash in requirements.lock"
@@ -45,8 +45,14 @@ test: .venv/.installed-test
 test-real: .venv/.installed-test
 	@$(BIN)/python -m pytest -m real $(PYTEST)
 
-bench: .venv/.installed-bench
-	@$(BIN)/python tests/bench
+# LiteLLM is a peer to be measured against, in an environment of its own (750 MB); nginx is taken from PATH.
+.bench/.installed:
+	@echo "bench: installing LiteLLM into .bench/litellm (minutes)"
+	@$(PYTHON) -m venv .bench/litellm && .bench/litellm/bin/python -m pip install --quiet 'litellm[proxy]==1.108.7'
+	@touch $@
+
+bench: .venv/.installed-bench .bench/.installed
+	@LITELLM=$(CURDIR)/.bench/litellm/bin/litellm $(BIN)/python tests/bench $(BENCH)
 
 chaos:
 	@echo "make chaos comes with the spool on the node's disk; there is nothing to run yet." && exit 1
