@@ -22,10 +22,8 @@ class RunReader:
 
     heartbeat = COMMENT
 
-    def __init__(self, cursor: IRunCursor, run_ended: bool) -> None:
-        """`run_ended`: the run had ended before the cursor was made, so that an empty take is its end."""
+    def __init__(self, cursor: IRunCursor) -> None:
         self._cursor = cursor
-        self._run_ended = run_ended
         self.ended = False
 
     def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
@@ -33,7 +31,7 @@ class RunReader:
         return taken.addCallback(self._formatted) if isinstance(taken, Deferred) else self._formatted(taken)
 
     def _formatted(self, entries: list[Any]) -> list[bytes]:
-        self.ended = self._cursor.ended or (self._run_ended and not entries)
+        self.ended = self._cursor.ended
         return [management_sse(entry) for entry in entries]
 
     def notify(self, callback: Callable[[], object]) -> None:

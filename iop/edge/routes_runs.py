@@ -131,12 +131,11 @@ class RunRoutes:
         asked = request.query(EventsQuery)
         after = EventId.parse((request.header("last-event-id") if request.wants_stream else "") or asked.after)
         record = await self._seen(request)
-        run_ended = record.ended
         cursor = await self._edge.cursor(record.run_id, after)
         if request.wants_stream:
-            return StreamResponse(RunReader(cursor, run_ended))
+            return StreamResponse(RunReader(cursor))
         try:
-            return Response(200, await _page(cursor, asked, run_ended))
+            return Response(200, await _page(cursor, asked))
         finally:
             cursor.close()
 
@@ -218,7 +217,7 @@ def session_dict(record: SessionRecord) -> dict[str, object]:
             "closed_at": rfc3339(record.closed_us)}
 
 
-async def _page(cursor: Any, asked: EventsQuery, run_ended: bool) -> bytes:
+async def _page(cursor: Any, asked: EventsQuery) -> bytes:
     """Up to `asked.limit` events as the contract's JSON; `ended` only when the terminal one is among or before them."""
     events: list[dict[str, object]] = []
     size, ended = 0, False
@@ -228,7 +227,7 @@ async def _page(cursor: Any, asked: EventsQuery, run_ended: bool) -> bytes:
         for entry in entries:
             events.extend(batch_dicts(entry.batch))
             size += entry.size
-        ended = cursor.ended or (run_ended and not entries)
+        ended = cursor.ended
         if not entries:
             break
     whole = len(events) <= asked.limit

@@ -219,9 +219,12 @@ class RunCursor:
                 return self._page(limit_bytes)
             self._position = live.position(self.after)
             self._exact = True
-        entries = live.read(self._position, limit_bytes)
-        self._position += len(entries)
-        return self._pass(entries) if entries else entries
+        while entries := live.read(self._position, limit_bytes):
+            self._position += len(entries)
+            if passed := self._pass(entries):    # else the reader has seen all of these: further on
+                return passed
+        self.ended = live.ended                  # it stands behind all there is
+        return entries
 
     def _page(self, limit_bytes: int) -> Deferred[list[Entry]]:
         self._exact = True

@@ -104,7 +104,6 @@ class RunStream(_Stream):
         super().__init__()
         self._edge, self._run_id, self._after, self._owner = edge, run_id, after, owner
         self._cursor: IRunCursor | None = None
-        self._was_over = False      # before the cursor was made: then an empty read is the end, wherever `after` points
         self._mid_line = False
 
     def stop(self) -> None:
@@ -115,7 +114,6 @@ class RunStream(_Stream):
 
     async def _read(self) -> bool:
         if self._cursor is None:
-            self._was_over = (await self._edge.run(self._run_id)).ended
             cursor = await self._edge.cursor(self._run_id, self._after)
             if self._ended:
                 cursor.close()
@@ -130,7 +128,7 @@ class RunStream(_Stream):
                  if (item["attempt"], item["seq"]) > (after.attempt, after.seq)]
         if items:
             self._write(items)
-        if self._cursor is not None and (self._cursor.ended or (self._was_over and not entries)):
+        if self._cursor is not None and self._cursor.ended:
             await self._told_all()
             return False
         return bool(entries)

@@ -182,6 +182,35 @@ def test_a_reader_of_an_ended_run_reads_history_alone() -> None:
     assert read(at_the_end) == [] and at_the_end.ended
 
 
+@pytest.mark.parametrize("after", [EventId(1, 3), EventId(1, 99), EventId(7, 1)])
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_reader_behind_the_end_of_a_run_that_is_still_held_is_told_that_it_ended(after: EventId, committed: bool) -> None:
+    logged = Logged()
+    logged.add(batch(1, "a", "b"))
+    logged.add(batch(3, end="completed"), commit=committed)
+    cursor = logged.cursor(after)
+    assert read(cursor) == [] and cursor.ended
+
+
+@pytest.mark.parametrize("after", [EventId(1, 99), EventId(7, 1)])
+def test_a_reader_ahead_of_a_run_is_told_of_its_end_and_of_nothing_else(after: EventId) -> None:
+    logged = Logged()
+    cursor = logged.cursor(after)
+    for number in range(1, 4):
+        logged.add(batch(number, "x" * 100))
+        assert cursor.take(1) == [] and not cursor.ended
+    logged.add(batch(4, end="completed"))
+    assert cursor.take(1) == [] and cursor.ended
+
+
+def test_a_reader_that_has_seen_the_first_entries_takes_what_follows_them_at_once() -> None:
+    logged = Logged()
+    cursor = logged.cursor(EventId(1, 3))        # it saw what an edge that died had not kept
+    for number in range(1, 5):
+        logged.add(batch(number, str(number)))
+    assert cursor.take(1)[0].first_seq == 4
+
+
 def test_readers_at_random_paces_all_see_every_event_once() -> None:
     seed = random.randrange(1 << 32)
     dice = random.Random(seed)
