@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from iop.edge.registry import Registry
-from iop.edge.runs import Run
+from iop.edge.run import Run
 from iop.proto.run_pb2 import EventAck
 from iop.runs import EventId
 

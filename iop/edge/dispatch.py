@@ -23,7 +23,8 @@ from iop.edge.bus import Bus
 from iop.edge.placement import Choice, Wanted, choose
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Node, Registry
-from iop.edge.runs import Run, Runs
+from iop.edge.run import Run
+from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions
 from iop.errors import Cancelled, IOPError, LocalProtocolError, NoSuchTarget, QueueTimeout
 from iop.events import now_us, outcome_of

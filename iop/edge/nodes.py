@@ -26,8 +26,9 @@ from iop.edge.dispatch import Dispatcher
 from iop.edge.packing import Sheaf
 from iop.edge.registry import Node, Registry
 from iop.edge.reports import Reports
+from iop.edge.run import Run
 from iop.edge.runlog import Hole
-from iop.edge.runs import Run, Runs
+from iop.edge.runs import Runs
 from iop.errors import AuthFailed, Draining, IOPError, NoSuchRun, RemoteProtocolError
 from iop.interfaces import IGreeter, ILinkHandler
 from iop.keys import Key, KeyRing

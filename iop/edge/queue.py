@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from iop.edge.run import Run
 from iop.errors import QueueFull
-
-if TYPE_CHECKING:
-    from iop.edge.runs import Run
 
 
 class _Place(NamedTuple):

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.logger import Logger
 
 from iop.edge.packing import MERGED_BYTES, joined
+from iop.edge.run import Run
 from iop.edge.runlog import Entry
 from iop.errors import HistoryUnavailable
 from iop.records import BatchRow
-
-if TYPE_CHECKING:
-    from iop.edge.runs import Run
 
 AGAIN_S = 1.0                    # between two tries while history cannot be written
 

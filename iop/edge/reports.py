@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from twisted.logger import Logger
 
 from iop.edge.dispatch import Dispatcher
-from iop.edge.runs import Run, Runs
+from iop.edge.run import Run
+from iop.edge.runs import Runs
 from iop.errors import NodeRestarted, NoSuchRun
 from iop.proto.link_pb2 import (
     VERDICT_CANCEL,

@@ -13,48 +13,15 @@ from twisted.logger import Logger
 
 from iop.edge.packing import pack
 from iop.edge.recorder import Recorder
+from iop.edge.run import Run
 from iop.edge.runlog import Entry, RunCursor, RunLog
 from iop.errors import IOPError, NoSuchRun
 from iop.events import ENDING_KINDS, ending, ending_of, now_us, outcome_of
-from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest, Source
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest
 from iop.records import RunRecord
 from iop.runs import START, EventId
 
 log = Logger()
-
-
-class Run:
-    """One run that has not ended. `record` is its row as it is now; history follows."""
-
-    __slots__ = ("cancel", "deadline", "log", "pin", "record", "refusals", "refused_by", "request", "resend_from", "sent",
-                 "waiting_for")
-
-    def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, pin: str = "") -> None:
-        self.record = record
-        self.request = request
-        self.log = run_log
-        self.pin = pin                            # the node it must go to, or ""
-        self.sent = False                         # its RunRequest is, or may be, with its node
-        self.cancel: Source | None = None         # who asked for its end
-        self.deadline: Any = None                 # IDelayedCall of its place in the queue
-        self.waiting_for: IOPError | None = None  # what keeps it in the queue
-        self.refusals = 0
-        self.refused_by: dict[str, float] = {}    # node_id -> clock time until which it is not asked again
-        self.resend_from = 0                      # the hole that its node was asked to fill
-
-    @property
-    def run_id(self) -> str:
-        return self.record.run_id
-
-    def leased_to(self, node_id: str, attempt: int) -> bool:
-        return self.sent and self.record.node_id == node_id and self.record.attempt == attempt
-
-    def order(self) -> RunRequest:
-        """The RunRequest that its node is sent."""
-        order = RunRequest()
-        order.CopyFrom(self.request)
-        order.attempt = self.record.attempt
-        return order
 
 
 class Runs:

@@ -22,8 +22,9 @@ from iop.edge.nodes import Desk, NodeGreeter
 from iop.edge.operations import Audit, NodeOperations
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Registry
+from iop.edge.run import Run
 from iop.edge.runlog import RunCursor
-from iop.edge.runs import Run, Runs
+from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions, check_session_id
 from iop.errors import Conflict, Draining, InvalidRequest, LinkDown, NoSuchTarget
 from iop.events import now_us
