@@ -205,6 +205,13 @@ class HistoryUnavailable(IOPError):
     default_hint = "Look at the database's disk and connection; the edge recovers by itself."
 
 
+class HistoryConflict(IOPError):
+    """The history holds other events under this run's numbers, or can never take these; what it has is not overwritten."""
+
+    code = "history_conflict"
+    default_hint = "Was the database restored, or is another edge writing to it? Nothing more of this run is stored."
+
+
 class CommandTimeout(IOPError):
     """The node did not answer the command in time."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from iop.edge.bus import Bus
+from iop.edge.bus import EDGE, Bus
 from iop.edge.placement import Choice, Wanted, choose
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Node, Registry
@@ -259,9 +259,17 @@ class Dispatcher:
         if self._leave_queue(run):
             self._runs.end(run, "cancelled", outcome_of(Cancelled(reason)))
             return
+        self._stop_at_node(run, source, reason)
+
+    def _stop_at_node(self, run: Run, source: Source, reason: str) -> None:
         node = self._registry.get(run.record.node_id)
         if run.sent and node is not None and node.ready:
             node.link.send("cancel_request", CancelRequest(run_id=run.run_id, reason=reason, source=source))
+
+    def refused(self, run: Run, error: IOPError) -> None:
+        """History can never have what it did: stop it where it runs, and end it because of `error`."""
+        self._stop_at_node(run, EDGE, error.message)
+        self._runs.fail(run, error)
 
     def ended(self, run: Run, outcome: Outcome) -> None:
         """It has ended, whoever ended it: its slot is free."""

@@ -61,12 +61,17 @@ class Row:
 
 
 class Recorder:
-    """Writes every batch of every run. `written(run, entries)` is called after their commit, in order, once for each."""
+    """Writes every batch of every run. `written(run, entries)` is called after their commit, in order, once for each.
 
-    def __init__(self, history: Any, clock: Any, written: Callable[[Run, Sequence[Entry]], object]) -> None:
+    `refused(run)` is called when history will never take what a run did; what was to be written of it until then is not.
+    """
+
+    def __init__(self, history: Any, clock: Any, written: Callable[[Run, Sequence[Entry]], object],
+                 refused: Callable[[Run], object]) -> None:
         self._history = history
         self._clock = clock
         self._written = written
+        self._refused = refused
         self._pending: dict[Run, deque[Row]] = {}    # all that is not known to be committed
         self._waiting: list[Row] = []                # of these, what is to be sent
         self._urgent = False
@@ -123,17 +128,33 @@ class Recorder:
 
     def _failed(self, failure: Any, rows: list[Row]) -> None:
         self._under_way -= 1
+        runs = {row.run for row in rows}
+        if failure.check(HistoryUnavailable):
+            self._away(failure, rows)
+        elif len(runs) == 1:
+            self._give_up(runs.pop(), failure)
+            return
+        self._stalled |= runs            # where one of several is refused, each is tried by itself
+        self._waiting = [row for row in self._waiting if row.run not in self._stalled]
+        if self._again is None:
+            self._again = self._clock.callLater(AGAIN_S, self._retry)
+
+    def _away(self, failure: Any, rows: list[Row]) -> None:
         if not self.trouble:
             log.error("history did not take {count} batches, the first of run {run_id}: {trouble} They are tried again every "
                       "second; running work goes on, nothing is acknowledged.", count=len(rows), run_id=rows[0].run.run_id,
                       trouble=failure.getErrorMessage())
-            if not failure.check(HistoryUnavailable):
-                log.failure("and this is not what a history that is away says", failure)
         self.trouble = failure.getErrorMessage()
-        self._stalled.update(row.run for row in rows)
-        self._waiting = [row for row in self._waiting if row.run not in self._stalled]
-        if self._again is None:
-            self._again = self._clock.callLater(AGAIN_S, self._retry)
+
+    def _give_up(self, run: Run, failure: Any) -> None:
+        """Trying again cannot help."""
+        if self._pending.pop(run, None) is None:
+            return                       # given up before, or told as written
+        log.failure("history can never take what run {run_id} did", failure, run_id=run.run_id)
+        self._stalled.discard(run)
+        self._waiting = [row for row in self._waiting if row.run is not run]
+        self._refused(run)
+        self.flush()
 
     def _retry(self) -> None:
         """Each run by itself, so that a row which can never be stored holds up no other run."""

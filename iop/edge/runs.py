@@ -15,7 +15,7 @@ from iop.edge.packing import pack
 from iop.edge.recorder import Recorder
 from iop.edge.run import Run
 from iop.edge.runlog import Entry, RunCursor, RunLog
-from iop.errors import IOPError, NoSuchRun
+from iop.errors import HistoryConflict, IOPError, NoSuchRun
 from iop.events import ENDING_KINDS, ending, ending_of, now_us, outcome_of
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest
 from iop.records import RunRecord
@@ -35,12 +35,16 @@ class Runs:
         self._on_started: Callable[[Run], object] = _nobody
         self._on_ended: Callable[[Run, Outcome], object] = _nobody
         self._on_committed: Callable[[Run, EventId], object] = _nobody
-        self.recorder = Recorder(history, clock, self._written)
+        self._on_refused: Callable[[Run, IOPError], object] = _nobody
+        self.recorder = Recorder(history, clock, self._written, self._refused)
 
     def tell(self, *, started: Callable[[Run], object], ended: Callable[[Run, Outcome], object],
-             committed: Callable[[Run, EventId], object]) -> None:
-        """Who is told: once when a run starts, once when it ends, and how far history has it, once a commit."""
-        self._on_started, self._on_ended, self._on_committed = started, ended, committed
+             committed: Callable[[Run, EventId], object], refused: Callable[[Run, IOPError], object]) -> None:
+        """Who is told: once when a run starts, once when it ends, and how far history has it, once a commit.
+
+        `refused(run, error)`: history can never have what it did; it has to be ended because of `error`.
+        """
+        self._on_started, self._on_ended, self._on_committed, self._on_refused = started, ended, committed, refused
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -133,6 +137,10 @@ class Runs:
         self._on_committed(run, run.log.committed)
         if run.record.ended and run.log.committed == run.log.last:
             self._runs.pop(run.run_id, None)
+
+    def _refused(self, run: Run) -> None:
+        run.record.ended_us, run.log.ended = 0, False    # an ending that history does not have is none
+        self._on_refused(run, HistoryConflict())
 
     def flush(self) -> None:
         """Tell the readers of every log that grew, then history; called once at the end of each read of a link."""

@@ -76,7 +76,8 @@ class EdgeService:
         self._lag = health.LagProbe(clock)
         self._expiry: Any = None
         acks = Acks(self._registry, clock)
-        self._runs.tell(started=self._run_started, ended=self._dispatcher.ended, committed=acks.committed)
+        self._runs.tell(started=self._run_started, ended=self._dispatcher.ended, committed=acks.committed,
+                        refused=self._dispatcher.refused)
         self.greeter = NodeGreeter(lambda: self.keyring, Desk(
             history=history, registry=self._registry, runs=self._runs, dispatcher=self._dispatcher,
             absences=self._absences, acks=acks, configs=self._configs, bus=self._bus,

@@ -18,7 +18,7 @@ import msgspec
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from iop.errors import HistoryUnavailable, NoSuchRun
+from iop.errors import Conflict, HistoryUnavailable, IOPError, NoSuchRun
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
@@ -83,10 +83,10 @@ class FakeHistory:
                 continue
             try:
                 done.append((deferred, work()))
-            except HistoryUnavailable as error:
+            except IOPError as error:
                 done.append((deferred, error))
         for deferred, result in done:
-            if isinstance(result, HistoryUnavailable):
+            if isinstance(result, IOPError):
                 deferred.errback(result)
             else:
                 deferred.callback(result)
@@ -129,6 +129,9 @@ class FakeHistory:
 
     def _append(self, row: BatchRow) -> None:
         batches = self.kept.batches.setdefault(row.run_id, [])
+        stored = {batch.first_seq: batch.last_seq for batch in batches if batch.attempt == row.attempt}
+        if stored.get(row.first_seq, row.last_seq) != row.last_seq:
+            raise Conflict(f"batch {row.attempt}.{row.first_seq} is there, and another one")
         last = max((batch.last_seq for batch in batches if batch.attempt == row.attempt), default=0)
         if row.last_seq <= last:
             return

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from iop.edge.packing import MERGED_BYTES, pack, unpack
 from iop.edge.recorder import AGAIN_S, Recorder
 from iop.edge.runlog import Entry
-from iop.errors import HistoryUnavailable
+from iop.errors import Conflict, HistoryUnavailable
 from iop.events import output
 from iop.proto.run_pb2 import EventBatch
 from iop.records import BatchRow
@@ -29,7 +29,7 @@ class Desk:
         self.clock = Clock()
         self.writes: list[tuple[list[BatchRow], Deferred[None]]] = []
         self.told: list[str] = []
-        self.recorder = Recorder(self, self.clock, self.written)
+        self.recorder = Recorder(self, self.clock, self.written, lambda run: self.told.append(f"{run.run_id} refused"))
         self.one, self.other = Run("one"), Run("other")
 
     def append_all(self, rows: list[BatchRow]) -> Deferred[None]:
@@ -128,6 +128,35 @@ def test_a_run_that_fails_for_ever_holds_up_no_other(desk: Desk) -> None:
     by_run["one"].errback(HistoryUnavailable())
     by_run["other"].callback(None)
     assert desk.told == ["other 1"]
+
+
+def test_a_run_that_history_refuses_is_given_up_and_the_others_of_its_write_are_stored(desk: Desk) -> None:
+    for run in (desk.one, desk.other):
+        desk.write(run, 1)
+    desk.recorder.flush()
+    desk.writes[0][1].errback(Conflict())
+    desk.write(desk.one, 2)
+    desk.clock.advance(AGAIN_S)
+    by_run = {rows[0].run_id: done for rows, done in desk.writes[1:]}
+    by_run["one"].errback(Conflict())
+    by_run["other"].callback(None)
+    assert desk.told == ["one refused", "other 1"]
+    assert not desk.recorder.trouble, "it is no trouble of the others"
+    desk.write(desk.one, 1)                      # its ending, which the edge makes
+    desk.recorder.flush()
+    desk.writes[-1][1].callback(None)
+    assert desk.told[2:] == ["one 1"]
+    assert not desk.clock.getDelayedCalls()
+
+
+def test_a_run_that_is_refused_twice_is_given_up_once(desk: Desk) -> None:
+    desk.write(desk.one, 1)
+    desk.recorder.flush()
+    desk.write(desk.one, 2, {"state": "completed"})
+    desk.recorder.flush()
+    for _, done in desk.writes:
+        done.errback(Conflict())
+    assert desk.told == ["one refused"]
 
 
 def test_stopped_it_tries_no_more(desk: Desk) -> None:

@@ -293,6 +293,27 @@ def test_what_changes_something_is_audited_first_or_not_done(edge: FakeEdge) -> 
     assert not edge.service.node("n1").draining and "a" not in edge.service.node("n1").labels
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_run_whose_events_history_can_never_take_is_stopped_and_ends_once(edge: FakeEdge, ends: bool) -> None:
+    node = edge.node()
+    record, other = edge.submit(), edge.submit()
+    refused, request = node.all("run_request")
+    edge.history.append(record.run_id, 1, 1, 5, b"of another edge", None)
+    if ends:
+        node.emit(refused, 1, started("mock", "echo"), ending("completed", Outcome(code="ok")))
+    else:
+        node.emit(refused, 1, started("mock", "echo"))
+    assert [word.run_id for word in node.all("cancel_request")] == [record.run_id]
+    stored = edge.history.kept.runs[record.run_id]
+    assert (stored.state, stored.outcome_code, stored.attempt) == ("failed", "history_conflict", 2)
+    assert edge.service.health()["ready"] and edge.service.node("n1").running == 1
+    node.emit(refused, 2, output("late"))
+    node.play(request, "x")
+    assert edge.history.kept.runs[other.run_id].state == "completed"
+    edge.clock.advance(60)
+    assert edge.history.kept.runs[record.run_id].state == "failed"
+
+
 def test_a_refusal_that_may_pass_is_tried_again_and_one_that_will_not_ends_the_run(edge: FakeEdge) -> None:
     node = edge.node()
     record = edge.submit()
