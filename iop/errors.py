@@ -26,17 +26,24 @@ class IOPError(Exception):
         return {"code": self.code, "message": self.message, "retryable": self.retryable, "hint": self.hint}
 
 
-def exit_code(code: str) -> int:
-    """The exit status that tells an error's code: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused, 130 cancelled."""
-    return _EXIT_CODES.get(code, 1)
-
+# Exit codes of the `iop` command and of the console's one-shots (contract.md).
+FAILED, USAGE, NOT_THERE, REFUSED, CANCELLED = 1, 2, 3, 4, 130
+CONFIG_REFUSED = 78      # of the services: EX_CONFIG of sysexits.h, starting again cannot help
 
 _EXIT_CODES = {
-    "": 0, "ok": 0, "invalid_request": 2,
-    "not_found": 3, "no_such_run": 3, "no_such_node": 3, "no_such_target": 3,
-    "policy_denied": 4, "auth_failed": 4, "forbidden": 4, "queue_full": 4, "queue_timeout": 4, "draining": 4, "conflict": 4,
-    "too_large": 4, "cancelled": 130,
+    "": 0, "ok": 0,
+    "invalid_request": USAGE, "too_large": USAGE, "config_error": USAGE,
+    "not_found": NOT_THERE, "no_such_run": NOT_THERE, "no_such_node": NOT_THERE, "no_such_target": NOT_THERE,
+    "no_node": NOT_THERE,
+    "policy_denied": REFUSED, "auth_failed": REFUSED, "forbidden": REFUSED, "queue_full": REFUSED, "queue_timeout": REFUSED,
+    "draining": REFUSED, "conflict": REFUSED,
+    "cancelled": CANCELLED,
 }
+
+
+def exit_code(code: str) -> int:
+    """The exit code that tells an error's code; 1 for all that has none of its own."""
+    return _EXIT_CODES.get(code, FAILED)
 
 
 class InvalidRequest(IOPError):

@@ -175,6 +175,6 @@ def test_each_call_of_a_caller_has_its_own_request_id():
 
 
 @pytest.mark.parametrize(("code", "status"), [("ok", 0), ("program_failed", 1), ("invalid_request", 2), ("no_such_run", 3),
-                                              ("policy_denied", 4), ("queue_full", 4), ("cancelled", 130)])
+                                              ("no_node", 3), ("policy_denied", 4), ("queue_full", 4), ("cancelled", 130)])
 def test_exit_codes_are_those_of_the_contract(code, status):
     assert exit_code(code) == status

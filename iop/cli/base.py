@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from iop.cli.errors import CANCELLED, exit_code
 from iop.cli.find import find_edge
-from iop.errors import IOPError
+from iop.errors import CANCELLED, IOPError, exit_code
 from iop.rendering import safe_tty
 
 

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from iop.errors import ConfigError, IOPError
+from iop.errors import CONFIG_REFUSED, ConfigError, IOPError
 
 STOP_S = 25.0            # systemd gives a service 30 s to stop; a node ends its programs in at most 8 s of them
 RESTART_S = 0.5          # contract.md: started again within 2 s
 READY_S = 30.0           # on a slow machine the imports alone take 3 s
-CONFIG_EXIT = 78         # EX_CONFIG of sysexits.h: starting again cannot help
 LOG_BYTES = 16 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1    # prctl(2)
 
@@ -152,7 +151,7 @@ class Children:
             self._changed()
 
     def _ended(self, child: Child, now: float) -> None:
-        if child.exit_code == CONFIG_EXIT:
+        if child.exit_code == CONFIG_REFUSED:
             raise _failure(child)
         failures = self._failures[child.name] = self._failures.get(child.name, 0) + 1
         if failures > 10:
@@ -223,7 +222,7 @@ def _ours(folder: Path) -> list[int]:
 
 def _failure(child: Child) -> IOPError:
     words = child.last_words()
-    if child.exit_code == CONFIG_EXIT:
+    if child.exit_code == CONFIG_REFUSED:
         return ConfigError(words.splitlines()[-1] if words else f"{child.name} refuses its configuration.")
     return ChildFailed(f"{child.name} ended ({_how(child.exit_code or 0)}) before it was ready; its log is {child.log}.",
                        hint=words)

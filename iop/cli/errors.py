@@ -1,33 +1,8 @@
-"""What the `iop` command tells when it fails, and its exit codes (contract.md)."""
+"""What goes wrong between the `iop` command and an edge."""
 
 from __future__ import annotations
 
 from iop.errors import IOPError
-
-FAILED, USAGE, NOT_THERE, REFUSED, CANCELLED = 1, 2, 3, 4, 130
-
-_EXIT_CODES = {
-    "invalid_request": USAGE,
-    "too_large": USAGE,
-    "config_error": USAGE,
-    "not_found": NOT_THERE,
-    "no_such_run": NOT_THERE,
-    "no_such_node": NOT_THERE,
-    "no_such_target": NOT_THERE,
-    "no_node": NOT_THERE,
-    "policy_denied": REFUSED,
-    "auth_failed": REFUSED,
-    "forbidden": REFUSED,
-    "queue_full": REFUSED,
-    "queue_timeout": REFUSED,
-    "draining": REFUSED,
-    "cancelled": CANCELLED,
-}
-
-
-def exit_code(code: str) -> int:
-    """The exit code for an error's code; 1 for all that has none of its own."""
-    return _EXIT_CODES.get(code, FAILED)
 
 
 class NoEdge(IOPError):

@@ -10,9 +10,9 @@ import click
 
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
-from iop.cli.errors import CANCELLED, FAILED, EdgeGone, exit_code
+from iop.cli.errors import EdgeGone
 from iop.cli.output import RunPrinter, print_json
-from iop.errors import InvalidRequest
+from iop.errors import CANCELLED, FAILED, InvalidRequest, exit_code
 from iop.runs import ENDINGS, EventId
 
 

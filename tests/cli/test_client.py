@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from iop.cli.client import Client, SentEvent, parse_events
-from iop.cli.errors import ApiError, EdgeGone, NoEdge, exit_code
+from iop.cli.errors import ApiError, EdgeGone, NoEdge
+from iop.errors import exit_code
 
 
 def event(number, kind):
