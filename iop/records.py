@@ -37,6 +37,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
     prompt_text: str = ""      # the first 4 KiB of the prompt, to search for
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cancel_us: int = 0         # when somebody asked for its end
+    pin: str = ""              # the node that it must go to
 
     @property
     def ended(self) -> bool:
@@ -105,6 +107,7 @@ class TargetView(msgspec.Struct, kw_only=True):
     running: int
     ready: bool
     detail: str
+    retry_safe: bool = False   # the target's own word; a run may say otherwise
 
 
 class NodeView(msgspec.Struct, kw_only=True):

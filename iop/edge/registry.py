@@ -68,7 +68,8 @@ class Node:
         self.offers = {
             (state.adapter, target.target): TargetView(
                 adapter=state.adapter, target=target.target, aliases=list(target.aliases),
-                concurrency=target.concurrency or state.concurrency, running=0, ready=target.ready, detail=target.detail)
+                concurrency=target.concurrency or state.concurrency, running=0, ready=target.ready, detail=target.detail,
+                retry_safe=target.retry_safe)
             for state in status.adapters for target in state.targets}
 
     def expect(self, entry: NodeEntry) -> None:
@@ -78,7 +79,8 @@ class Node:
             self.offers = {
                 (adapter.adapter, target.name): TargetView(
                     adapter=adapter.adapter, target=target.name, aliases=list(target.aliases), running=0, ready=False,
-                    concurrency=target.concurrency or adapter.concurrency, detail="the node has not connected yet")
+                    concurrency=target.concurrency or adapter.concurrency, detail="the node has not connected yet",
+                    retry_safe=target.retry_safe)
                 for adapter in entry.adapters for target in adapter.targets}
 
     def told_config(self, applied: ConfigApplied) -> bool:
@@ -121,7 +123,8 @@ class Node:
     def view(self) -> NodeView:
         status = self.status or NodeStatus()
         targets = [TargetView(adapter=one.adapter, target=one.target, aliases=one.aliases, concurrency=one.concurrency,
-                              running=self._taken[name], ready=one.ready and self.up, detail=one.detail)
+                              running=self._taken[name], ready=one.ready and self.up, detail=one.detail,
+                              retry_safe=one.retry_safe)
                    for name, one in sorted(self.offers.items())]
         return NodeView(
             node_id=self.node_id, state="up" if self.up else "down", draining=self.draining or status.draining,
@@ -187,6 +190,11 @@ class Registry:
 
     def offered(self, name: Name) -> bool:
         return any(name in node.offers for node in self._nodes.values())
+
+    def retry_safe(self, name: Name) -> bool:
+        """Whether every node that offers it says that a run which has shown nothing may be begun again."""
+        said = [node.offers[name].retry_safe for node in self._nodes.values() if name in node.offers]
+        return bool(said) and all(said)
 
     def why_not(self, name: Name) -> str:
         """What a node said when it rejected this target; "" when none did."""

@@ -53,7 +53,7 @@ class RunBody(_Body):
     session_id: Text = ""
     priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0
     limits: LimitsConfig = LimitsConfig()
-    retry: Literal["safe", "never"] = "never"
+    retry: Literal["safe", "never"] | None = None    # None: as the target says
 
 
 class CancelBody(_Body):
@@ -180,8 +180,9 @@ def run_request(asked: RunBody) -> run_pb2.RunRequest:
     if len(given) != 1:
         raise InvalidRequest("`input` has exactly one of `prompt`, `messages` and `body`.")
     request = run_pb2.RunRequest(adapter=asked.adapter, target=asked.target, session_id=asked.session_id,
-                                 priority=asked.priority, labels=asked.labels, limits=asked.limits.message(),
-                                 retry_safe=asked.retry == "safe")
+                                 priority=asked.priority, labels=asked.labels, limits=asked.limits.message())
+    if asked.retry is not None:
+        request.retry_safe = asked.retry == "safe"
     if asked.input.prompt is not None:
         request.prompt = asked.input.prompt
     elif asked.input.messages is not None:

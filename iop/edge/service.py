@@ -166,7 +166,8 @@ class EdgeService:
         if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
             raise InvalidRequest(f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} characters.")
         adapter, target, pin = self._named(request.adapter, request.target)
-        stored = submit.stored_request(request, source, adapter, target, self._queue_s(adapter, target))
+        stored = submit.stored_request(request, source, adapter, target, queue_s=self._queue_s(adapter, target),
+                                       retry_safe=self._registry.retry_safe((adapter, target)))
         return await self._dispatcher.accept(submit.record_of(stored, key), stored, pin)
 
     def _named(self, adapter: str, target: str) -> tuple[str, str, str]:
@@ -194,7 +195,7 @@ class EdgeService:
             await self._audit.before(source, "cancel", run_id=run_id, node_id=record.node_id, reason=reason[:1000])
             run = self._runs.get(run_id)
             if run is not None:
-                self._dispatcher.cancel(run, source, reason[:1000])
+                await self._dispatcher.cancel(run, source, reason[:1000])
         return copy.copy(await self._runs.record(run_id))
 
     def give_input(self, run_id: str, data: bytes, end: bool, source: Source) -> Deferred[None]:

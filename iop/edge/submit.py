@@ -73,14 +73,16 @@ def check_limits(limits: Limits) -> None:
             raise InvalidRequest(f"limits.{name} is a number of seconds, at most {MAX_LIMIT_S:.0f} (a year).")
 
 
-def stored_request(request: RunRequest, source: Source, adapter: str, target: str, queue_s: float) -> RunRequest:
-    """The request as it is stored and sent, with an id of its own."""
+def stored_request(request: RunRequest, source: Source, adapter: str, target: str, *, queue_s: float,
+                   retry_safe: bool) -> RunRequest:
+    """The request as it is stored and sent, with an id of its own; `queue_s` and `retry_safe` count where it is silent."""
     stored = RunRequest()
     stored.CopyFrom(request)
     stored.run_id, stored.attempt, stored.created_us = new_run_id(), 0, now_us()
     stored.adapter, stored.target = adapter, target
     stored.source.CopyFrom(source)
     stored.limits.queue_s = request.limits.queue_s or queue_s
+    stored.retry_safe = request.retry_safe if request.HasField("retry_safe") else retry_safe
     return stored
 
 

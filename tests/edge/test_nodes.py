@@ -19,7 +19,7 @@ from iop.proto.link_pb2 import (
     Hello,
     RunReport,
 )
-from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, TargetConfig
+from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, NodeStatus, TargetConfig
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest
 from iop.records import RunRecord
 from iop.runs import START
@@ -146,11 +146,25 @@ def test_a_run_that_is_over_at_its_node_but_for_its_ending_continues(edge: FakeE
     assert edge.kinds().count("run_ended") == 1
 
 
-def test_a_run_that_may_safely_be_repeated_is_placed_again_before_its_first_output(edge: FakeEdge) -> None:
-    node = edge.node()
-    record = edge.submit(prompt(retry_safe=True))
+def of_target(retry_safe: bool) -> NodeStatus:
+    told = status()
+    told.adapters[0].targets[0].retry_safe = retry_safe
+    return told
+
+
+@pytest.mark.parametrize(("target", "run", "again"), [
+    (False, None, False), (True, None, True), (False, True, True), (True, False, False)])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_run_that_showed_nothing_is_placed_again_where_it_or_else_its_target_says_that_this_is_safe(
+        edge: FakeEdge, target: bool, run: bool | None, again: bool, restarted: bool) -> None:
+    node = edge.node(told=of_target(target))
+    record = edge.submit(prompt() if run is None else prompt(retry_safe=run))
     node.pair.cut()
-    node = edge.node()
+    edge = edge.restarted() if restarted else edge
+    node = edge.node(told=of_target(target))
+    if not again:
+        assert edge.run(record.run_id).outcome_code == "node_restarted"
+        return
     assert node.last("run_request").attempt == 2
     node.play(node.accept(), "x")
     assert edge.run(record.run_id).state == "completed"
@@ -163,6 +177,39 @@ def test_a_cancel_while_the_node_is_away_is_its_verdict(edge: FakeEdge) -> None:
     assert edge.cancel(request.run_id).state == "disconnected"
     node = edge.node(reports=[report(request, 1, first=2)])
     assert verdicts(node)[request.run_id] == (VERDICT_CANCEL, 1)
+
+
+def test_a_cancel_while_the_node_is_away_outlives_the_edge(edge: FakeEdge) -> None:
+    node = edge.node()
+    request, unsent = running(edge, node), running(edge, node)
+    node.pair.cut()
+    for run in (request, unsent):
+        edge.cancel(run.run_id)
+    again = edge.restarted()
+    node = again.node(reports=[report(request, 1, first=2)])
+    assert verdicts(node)[request.run_id] == (VERDICT_CANCEL, 1)
+    assert again.run(unsent.run_id).state == "cancelled"       # its node has lost it
+
+
+def test_a_cancel_is_answered_once_it_is_stored(edge: FakeEdge) -> None:
+    request = running(edge, node := edge.node())
+    edge.history.held = True
+    answered = edge.service.cancel(request.run_id, SOURCE)
+    edge.history.commit()            # the audit line
+    node.pair.pump()
+    assert node.last("cancel_request").run_id == request.run_id and not answered.called
+    edge.history.commit()
+    assert answered.called
+
+
+def test_a_run_that_must_go_to_one_node_still_must_after_a_restart(make_edge: Any) -> None:
+    edge = make_edge(entry("n1"), entry("n2"))
+    edge.node("n1"), edge.node("n2")
+    record = edge.submit(prompt("n2/mock/echo", retry_safe=True))
+    again = edge.restarted()
+    free = again.node("n1")
+    assert again.node("n2").last("run_request").run_id == record.run_id
+    assert free.all("run_request") == []
 
 
 def test_events_of_somebody_elses_run_end_the_link(make_edge: Any) -> None:

@@ -51,6 +51,13 @@ def ids(body):
 
 # --- submit
 
+@pytest.mark.parametrize(("word", "meant"), [("safe", (True, True)), ("never", (True, False)), (None, (False, False))])
+def test_what_is_said_of_a_retry_is_told_from_silence(world, word, meant):
+    assert world.call("POST", "/api/v1/runs", {**BODY, "retry": word} if word else BODY).status == 202
+    request = world.edge.last.request
+    assert (request.HasField("retry_safe"), request.retry_safe) == meant
+
+
 def test_a_run_is_accepted_with_its_source(world):
     answer = world.call("POST", "/api/v1/runs", {**BODY, "labels": {"room": "lab"}, "limits": {"run_s": 5}, "retry": "safe",
                                                  "session_id": "s1", "priority": 3}, x_request_id="client-id-0001")
