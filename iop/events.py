@@ -13,8 +13,9 @@ import msgspec
 from iop.errors import IOPError, UpstreamError
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, CHANNEL_TEXT, RuntimeEvent
+from iop.runs import ENDINGS
 
-ENDING_KINDS = frozenset(("completed", "failed", "cancelled", "unknown"))
+ENDING_KINDS = frozenset(ENDINGS)    # how a run ends is the kind of its last event
 CHANNEL_NAMES = {CHANNEL_TEXT: "text", CHANNEL_REASONING: "reasoning", CHANNEL_STDOUT: "stdout", CHANNEL_STDERR: "stderr"}
 CHANNELS = {name: number for number, name in CHANNEL_NAMES.items()}
 

@@ -20,6 +20,9 @@ _UNSAFE_IN_LINE = re.compile(_UNSAFE.pattern[:-1] + "\t\n]")
 _GAP = "  "
 _NARROWEST = 4  # cells that a column is left when the window is too narrow
 
+# The channels of a run that are its answer, and belong on standard output; all else is told on standard error.
+ANSWER_CHANNELS = frozenset(("text", "stdout"))
+
 Column = str | tuple[str, str | Callable[[Mapping[str, Any]], object]]
 
 
@@ -156,3 +159,20 @@ def result_text(result: Any, columns: Sequence[Column] = (), rows: str = "", wid
     if isinstance(result, list):
         return "".join(_entry(entry, "") for entry in result) or "none\n"
     return "" if result is None else safe_tty(str(result)).rstrip("\n") + "\n"
+
+
+def event_note(event: Mapping[str, Any]) -> str:
+    """What an event of a run says to people beside its output and its ending; empty where it says nothing. Not safe yet."""
+    note = _NOTES.get(event["type"])
+    return note(event) if note is not None else ""
+
+
+_NOTES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "tool_started": lambda event: f"tool {event['name']} {json_line(event['arguments'])}",
+    "tool_finished": lambda event: f"tool {event.get('call_id', '')} " + ("failed" if event.get("is_error") else "done"),
+    "permission_request": lambda event: f"permission asked for {event['tool']} {json_line(event['detail'])}",
+    "status": lambda event: " ".join(filter(None, (event.get("word"), event.get("detail")))),
+    "artifact": lambda event: f"made {event.get('name', '')} ({event.get('bytes', 0)} bytes)",
+    "truncated": lambda event: f"{event['dropped_bytes']} bytes of {event['channel']} were dropped",
+    "gap": lambda event: "some events are missing here",
+}

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iop.rendering import cells, clip, fields, json_line, result_text, safe_line, safe_tty, table
+from iop.events import as_dict
+from iop.proto.run_pb2 import (
+    CHANNEL_STDERR,
+    Artifact,
+    PermissionRequest,
+    RuntimeEvent,
+    Status,
+    ToolCall,
+    ToolResult,
+    Truncated,
+    Usage,
+)
+from iop.rendering import cells, clip, event_note, fields, json_line, result_text, safe_line, safe_tty, table
 
 
 @pytest.mark.parametrize(("raw", "shown"), [
@@ -67,3 +79,17 @@ def test_a_result_without_columns_is_shown_as_it_is(result, shown):
 
 def test_an_empty_table_says_none():
     assert result_text({"runs": [], "next": ""}, ["run_id"], "runs") == "none\n"
+
+
+@pytest.mark.parametrize(("event", "said"), [
+    (RuntimeEvent(tool_call=ToolCall(call_id="c1", name="ls", arguments=b'{"path": "\\u202e"}')),
+     'tool ls {"path":"\\u202e"}'),
+    (RuntimeEvent(tool_result=ToolResult(call_id="c1", is_error=True)), "tool c1 failed"),
+    (RuntimeEvent(permission_request=PermissionRequest(tool="rm", detail=b"[]")), "permission asked for rm []"),
+    (RuntimeEvent(status=Status(word="thinking", detail="hard")), "thinking hard"),
+    (RuntimeEvent(artifact=Artifact(name="a.png", bytes=7)), "made a.png (7 bytes)"),
+    (RuntimeEvent(truncated=Truncated(channel=CHANNEL_STDERR, dropped_bytes=9)), "9 bytes of stderr were dropped"),
+    (RuntimeEvent(usage=Usage(prompt_tokens=3)), ""),
+])
+def test_what_happens_in_a_run_is_said_in_a_few_words(event, said):
+    assert event_note(as_dict(1, 1, event)) == said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import calendar
-import json
 import shutil
 import sys
 import time
@@ -13,10 +12,8 @@ from typing import Any
 
 import click
 
-from iop.rendering import Column, json_line, safe_line, safe_tty, table
-
-# The streams of a run that belong on our standard output; all else is told on standard error.
-_ANSWER = frozenset(("text", "stdout"))
+from iop.rendering import ANSWER_CHANNELS, Column, event_note, json_line, safe_line, safe_tty, table
+from iop.runs import ENDINGS
 
 
 def print_json(value: object) -> None:
@@ -52,19 +49,19 @@ class RunPrinter:
 
     def show(self, event: dict[str, Any]) -> None:
         kind = event["type"]
-        if kind in ("completed", "failed", "cancelled", "unknown"):
+        if kind in ENDINGS:
             self.outcome = event
         if self._as_json:
             print_json(event)
         elif kind == "output":
             self._output(event)
-        elif kind in _NOTES:
-            self._note(_NOTES[kind](event))
-        elif self.outcome is event:
+        elif kind in ENDINGS:
             self._ending(event)
+        else:
+            self._note(event_note(event))
 
     def _output(self, event: dict[str, Any]) -> None:
-        answer = event["channel"] in _ANSWER
+        answer = event["channel"] in ANSWER_CHANNELS
         stream = sys.stdout if answer else sys.stderr
         if stream.isatty():
             stream.write(safe_tty(event["text"]))
@@ -77,7 +74,7 @@ class RunPrinter:
     def _note(self, text: str) -> None:
         if text:
             self._end_line()
-            click.echo(safe_line(text), err=True)
+            click.echo(safe_line(f"[{text}]"), err=True)
 
     def _ending(self, event: dict[str, Any]) -> None:
         self._end_line()
@@ -90,13 +87,3 @@ class RunPrinter:
         if self._line_open:
             click.echo(file=sys.stdout if sys.stdout.isatty() else sys.stderr)
             self._line_open = False
-
-
-_NOTES = {
-    "tool_started": lambda e: f"[tool] {e.get('name', '')} {json.dumps(e.get('arguments'))}",
-    "tool_finished": lambda e: f"[tool] {e.get('name') or e.get('call_id', '')} done",
-    "permission_request": lambda e: f"[permission] {e.get('tool', '')} {json.dumps(e.get('detail'))}",
-    "status": lambda e: f"[status] {e.get('text') or e.get('message') or ''}",
-    "truncated": lambda e: f"[{e.get('dropped_bytes', 0)} bytes of {e.get('channel', 'output')} were dropped]",
-    "gap": lambda e: "[some events are missing here]",
-}

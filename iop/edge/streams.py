@@ -15,6 +15,7 @@ from iop.errors import IOPError
 from iop.events import ENDING_KINDS, batch_dicts
 from iop.interfaces import IEdgeService, IRunCursor, IStream
 from iop.proto import run_pb2
+from iop.rendering import ANSWER_CHANNELS, event_note
 from iop.runs import EventId
 
 log = Logger()
@@ -151,7 +152,7 @@ class RunStream(_Stream):
         if item["type"] == "output":
             if item["text"]:
                 self._mid_line = not item["text"].endswith("\n")
-            return ("err" if item["channel"] == "stderr" else "out"), item["text"]
+            return ("out" if item["channel"] in ANSWER_CHANNELS else "err"), item["text"]
         notice = _notice(item)
         if not notice:
             return "err", ""
@@ -207,6 +208,4 @@ def _notice(item: Item) -> str:
         facts = [item["message"] or ("" if item["code"] in ("ok", kind) else item["code"])]
         facts += [f"{name.replace('_', ' ')} {item[name]}" for name in ("exit_code", "signal") if item[name]]
         return ": ".join(filter(None, [kind, ", ".join(filter(None, facts))]))
-    if kind in ("tool_started", "tool_finished", "permission_request", "status", "artifact", "truncated"):
-        return " ".join([kind, *(str(item[key]) for key in ("name", "tool", "word", "detail") if item.get(key))])
-    return ""
+    return event_note(item)
