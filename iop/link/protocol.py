@@ -23,6 +23,7 @@ from iop.proto.link_pb2 import Goodbye, LinkLimits, Ping, Pong, Reject
 
 ABORT_AFTER_S = 5.0                  # a peer that takes nothing would keep loseConnection waiting for ever
 USER_TIMEOUT_MS = 15_000             # unacknowledged bytes end the connection after this, not after 15 minutes
+READ_BYTES = 256 * 1024              # at once, when a link is busy: what one read brings of a run is handled together
 MESSAGE_CHARS = 500                  # of a reason sent to the peer
 
 
@@ -75,6 +76,7 @@ class LinkProtocol(Int32StringReceiver):
     def connectionMade(self) -> None:
         self.remote = _remote(self.transport)
         if ITCPTransport.providedBy(self.transport):
+            self.transport.bufferSize = READ_BYTES
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(1)
             _set_user_timeout(self.transport)
