@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -28,6 +30,7 @@ from iop.tap.process import (
     CONFIG_REFUSED,
     FAILED,
     adapter_factories,
+    collect_seldom,
     handle_signals,
     is_loopback,
     leave_with,
@@ -157,6 +160,7 @@ class EdgeProcess(Service):
             return
         where = {"link": self._listen_links(), "http": self._listen_http(), "console": self._listen_console()}
         write_ready(self._ready_file, where | {"http_tls": config.listen.http.tls is not None, "pid": os.getpid()})
+        collect_seldom()
         self._notifier.ready(f"links at {where['link']}, HTTP at {where['http']}")
         log.info("edge {edge_id} is ready: HTTP at {http}, links at {link}, console at {console}",
                  edge_id=config.edge.id, **where)
@@ -176,12 +180,13 @@ class EdgeProcess(Service):
     def _listen_http(self) -> str:
         from iop.edge.routes import make_site
         from iop.metrics import Metrics
+        from iop.web import transport
 
         edge = self._at_work()
         self._metrics = Metrics(edge, self._reactor)
         self._metrics.start()
         self._site = make_site(edge, lambda: edge.keyring, self._config.listen.http, self._metrics, self._reactor)
-        return self._listen(self._config.listen.http, self._site)
+        return self._listen(self._config.listen.http, self._site, partial(transport.listen, self._reactor))
 
     def _listen_console(self) -> str | None:
         from iop.console.server import ConsoleServer
@@ -202,9 +207,9 @@ class EdgeProcess(Service):
         made = listen is not None and name == listen.host_key
         return os.path.join(self._config.state, name) if made else self._config.path(name)
 
-    def _listen(self, listen: LinkListen | HttpListen, factory: Any) -> str:
+    def _listen(self, listen: LinkListen | HttpListen, factory: Any, listen_tcp: Callable[..., Any] | None = None) -> str:
         if listen.tls is None:
-            return self._opened(self._reactor.listenTCP(listen.port, factory, interface=listen.host))
+            return self._opened((listen_tcp or self._reactor.listenTCP)(listen.port, factory, interface=listen.host))
         options = server_options(self._config.path(listen.tls.cert), self._config.path(listen.tls.key))
         return self._opened(self._reactor.listenSSL(listen.port, factory, options, interface=listen.host))
 

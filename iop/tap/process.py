@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import ipaddress
 import os
 import signal
@@ -55,6 +56,14 @@ def handle_signals(reactor: Any, reread: Callable[[], object]) -> None:
     signal.signal(signal.SIGHUP, hang_up)
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+
+
+def collect_seldom() -> None:
+    """Called once all is started: what stands now stays, and a relay that makes and keeps thousands of batches is not
+    searched for cycles every 700 of them (a tenth of an edge's time at 1,000 streams)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def make_state_folder(folder: str) -> None:
