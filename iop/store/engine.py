@@ -23,6 +23,7 @@ BUSY_TIMEOUT_MS = 5000               # security.md D-47
 BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN"}
 
 _SQLITE_SETTINGS = (
+    "PRAGMA page_size=8192",             # of a new file: batches of tens of KB cost a third less than with 4096
     f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}",
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
