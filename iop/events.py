@@ -1,4 +1,4 @@
-"""RuntimeEvents: how they are made, and how they look as JSON (contract.md). Pure; shared by every role."""
+"""Events of runs, how they are made, and how they and lifecycle events look as JSON (contract.md). Pure; for every role."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 
 from iop.errors import IOPError, UpstreamError
 from iop.proto import run_pb2
+from iop.proto.node_pb2 import EdgeNodeEvent
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, CHANNEL_TEXT, RuntimeEvent
 from iop.runs import ENDINGS
 
@@ -149,6 +150,15 @@ def as_dict(attempt: int, seq: int, event: RuntimeEvent) -> dict[str, object]:
     if kind is None:
         return head | {"type": "unrecognised"}
     return head | {"type": _JSON_TYPES.get(kind, kind)} | _body(kind, event)
+
+
+def life_dict(event: EdgeNodeEvent) -> dict[str, object]:
+    """A lifecycle event of an edge as every face shows it."""
+    source = event.source
+    return {"id": event.event_id, "at": rfc3339(event.at_us), "type": event.kind, "node_id": event.node_id or None,
+            "run_id": event.run_id or None,
+            "source": {"face": source.face, "principal": source.principal, "request_id": source.request_id},
+            "detail": _json_bytes(event.detail) or {}}
 
 
 def batch_dicts(batch: run_pb2.EventBatch) -> Iterator[dict[str, object]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from iop.events import CHANNEL_NAMES, as_dict, json_encode, rfc3339
+from iop.events import CHANNEL_NAMES, as_dict, json_encode, life_dict, rfc3339
 from iop.proto import node_pb2
 from iop.proto.run_pb2 import RuntimeEvent
 from iop.web.sse import data_frame
@@ -53,14 +51,5 @@ def openai_raw(entry: Any, with_usage: bool) -> bytes:
     return made
 
 
-def life_json(event: node_pb2.EdgeNodeEvent) -> dict[str, object]:
-    """A lifecycle event as the management API shows it."""
-    source = event.source
-    return {"id": event.event_id, "at": rfc3339(event.at_us), "type": event.kind, "node_id": event.node_id or None,
-            "run_id": event.run_id or None,
-            "source": {"face": source.face, "principal": source.principal, "request_id": source.request_id},
-            "detail": msgspec.json.decode(event.detail) if event.detail else {}}
-
-
 def life_sse(event: node_pb2.EdgeNodeEvent) -> bytes:
-    return b"id: %d\nevent: lifecycle\n%b" % (event.event_id, data_frame(json_encode(life_json(event))))
+    return b"id: %d\nevent: lifecycle\n%b" % (event.event_id, data_frame(json_encode(life_dict(event))))

@@ -7,10 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from iop.edge.dialects import life_json
 from iop.edge.readers import LifeReader
 from iop.errors import InvalidRequest, IOPError
-from iop.events import rfc3339
+from iop.events import life_dict, rfc3339
 from iop.interfaces import IEdgeService
 from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse, json_response
@@ -102,7 +101,7 @@ class NodeRoutes:
             return StreamResponse(LifeReader(self._edge, _last_seen(request, asked.after)))
         found = await self._edge.events(asked.after, asked.limit)
         following = found[-1].event_id if found else asked.after
-        return json_response({"events": [life_json(event) for event in found], "next": following})
+        return json_response({"events": [life_dict(event) for event in found], "next": following})
 
 
 def _last_seen(request: Request, after: int | None) -> int | None:

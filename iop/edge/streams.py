@@ -10,9 +10,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from iop.edge.dialects import life_json
 from iop.errors import IOPError
-from iop.events import ENDING_KINDS, batch_dicts
+from iop.events import ENDING_KINDS, batch_dicts, life_dict
 from iop.interfaces import IEdgeService, IRunCursor, IStream
 from iop.proto import run_pb2
 from iop.rendering import ANSWER_CHANNELS, event_note
@@ -181,7 +180,7 @@ class LifeStream(_Stream):
             return False
         if found:
             self._after = found[-1].event_id
-            self._write([life_json(event) for event in found])
+            self._write([life_dict(event) for event in found])
         elif self._after is None:
             self._after = 0
         more = len(found) == limit
