@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from iop.edge.bus import EDGE, Bus
@@ -61,6 +62,7 @@ class Dispatcher:
         Returns the record stored, an earlier one for a used idempotency key. Raises NoSuchTarget, QueueFull, Conflict
         and HistoryUnavailable; then nothing is left of it.
         """
+        record.pin = pin
         choice = self._choose(request, pin)
         node = self._registry.get(choice.node_id) if choice.node_id else None
         link = node.link if node is not None else None
@@ -78,7 +80,7 @@ class Dispatcher:
             self._give_back(node, record)
             earlier = self._runs.get(stored.run_id)
             return copy.copy(earlier.record) if earlier is not None else stored
-        run = self._runs.add(record, request, pin=pin)
+        run = self._runs.add(record, request)
         if node is None:
             self._queue.release()
             self._wait(run, choice.obstacle)
@@ -121,7 +123,7 @@ class Dispatcher:
         """Its placement is stored: send it, unless it was cancelled or its node has gone meanwhile."""
         if run.record.ended:
             return
-        if run.cancel is not None:
+        if run.cancelling:
             self._runs.end(run, "cancelled", outcome_of(Cancelled()))
             return
         node = self._registry.known(run.record.node_id)
@@ -176,12 +178,12 @@ class Dispatcher:
         now = self._clock.seconds()
         for run in self._queue:
             refused = frozenset(node_id for node_id, until in run.refused_by.items() if until > now)
-            request = run.request
-            like = (request.adapter, request.target, request.session_id, run.pin, frozenset(request.labels.items()), refused)
+            request, pin = run.request, run.record.pin
+            like = (request.adapter, request.target, request.session_id, pin, frozenset(request.labels.items()), refused)
             if like in stuck or run not in self._queue:
                 continue
             try:
-                choice = self._choose(request, run.pin, refused)
+                choice = self._choose(request, pin, refused)
             except NoSuchTarget as error:        # it was there; it may come back until the deadline
                 choice = Choice(obstacle=error)
             except IOPError as error:
@@ -216,12 +218,12 @@ class Dispatcher:
         if node is not None:
             node.release(run.run_id)
         run.sent = False
-        self._runs.note(run, state="queued", node_id=run.pin)
+        self._runs.note(run, state="queued", node_id=run.record.pin)
         self._wait(run, obstacle)
 
     def requeue(self, run: Run) -> None:
         """Its node certainly has not begun it: let it wait for another, or end it when that was asked."""
-        if run.cancel is not None:
+        if run.cancelling:
             self._runs.end(run, "cancelled", outcome_of(Cancelled()))
             return
         self._unplace(run)
@@ -230,10 +232,10 @@ class Dispatcher:
     def again_or_fail(self, run: Run, error: IOPError) -> None:
         """Its node has lost it: a new attempt before the first output and where that is safe, else the end (G5)."""
         nothing_seen = run.log.last.attempt < run.record.attempt or not run.log.last.seq
-        if run.request.retry_safe and nothing_seen and run.cancel is None and run.refusals < MAX_REFUSALS:
+        if run.request.retry_safe and nothing_seen and not run.cancelling and run.refusals < MAX_REFUSALS:
             run.refusals += 1
             self.requeue(run)
-        elif run.cancel is not None:
+        elif run.cancelling:
             self._runs.end(run, "cancelled", outcome_of(Cancelled()))
         else:
             self._runs.fail(run, error)
@@ -241,7 +243,7 @@ class Dispatcher:
     def rejected(self, run: Run, word: RunRejected) -> None:
         """The node does not take it: another try when that may help, else it ends with the node's code."""
         run.refusals += 1
-        if run.cancel is not None:
+        if run.cancelling:
             self._runs.end(run, "cancelled", outcome_of(Cancelled()))
         elif word.retryable and run.refusals <= MAX_REFUSALS:
             run.refused_by[run.record.node_id] = self._clock.seconds() + REFUSED_S
@@ -251,15 +253,16 @@ class Dispatcher:
         else:
             self._runs.end(run, "failed", Outcome(code=word.code, message=word.message, retryable=word.retryable))
 
-    def cancel(self, run: Run, source: Source, reason: str) -> None:
-        """Ask for its end, wherever it is. Idempotent."""
+    def cancel(self, run: Run, source: Source, reason: str) -> Deferred[None]:
+        """Ask for its end, wherever it is; fires when that is stored, and outlives a restart. Idempotent."""
         if run.record.ended:
-            return
-        run.cancel = source
+            return succeed(None)
         if self._leave_queue(run):
             self._runs.end(run, "cancelled", outcome_of(Cancelled(reason)))
-            return
+            return succeed(None)
+        asked = self._runs.change(run, cancel_us=run.record.cancel_us or now_us())
         self._stop_at_node(run, source, reason)
+        return asked
 
     def _stop_at_node(self, run: Run, source: Source, reason: str) -> None:
         node = self._registry.get(run.record.node_id)

@@ -25,8 +25,7 @@ async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Re
     for record in found:
         request = RunRequest.FromString(record.request)
         if record.state == "queued":
-            run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt),
-                           pin=record.node_id)
+            run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt))
             dispatcher.resume(run)
             continue
         run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt))

@@ -40,7 +40,7 @@ def judge(node_id: str, report: RunReport, run: Run | None, ended: Ended | None)
     if run is not None and run.leased_to(node_id, report.attempt):
         if run.log.committed.attempt == report.attempt:
             verdict.committed_seq = run.log.committed.seq
-        verdict.verdict = VERDICT_CANCEL if run.cancel is not None and not run.log.ended else VERDICT_CONTINUE
+        verdict.verdict = VERDICT_CANCEL if run.cancelling and not run.log.ended else VERDICT_CONTINUE
         return verdict
     record = run.record if run is not None else ended.record if ended is not None else None
     if record is None or report.attempt > record.attempt or (record.attempt == report.attempt and record.node_id != node_id):

@@ -6,23 +6,21 @@ from typing import Any
 
 from iop.edge.runlog import RunLog
 from iop.errors import IOPError
-from iop.proto.run_pb2 import RunRequest, Source
+from iop.proto.run_pb2 import RunRequest
 from iop.records import RunRecord
 
 
 class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
-    __slots__ = ("cancel", "deadline", "log", "pin", "record", "refusals", "refused_by", "request", "resend_from", "sent",
+    __slots__ = ("deadline", "log", "record", "refusals", "refused_by", "request", "resend_from", "sent",
                  "waiting_for")
 
-    def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, pin: str = "") -> None:
+    def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog) -> None:
         self.record = record
         self.request = request
         self.log = run_log
-        self.pin = pin                            # the node it must go to, or ""
         self.sent = False                         # its RunRequest is, or may be, with its node
-        self.cancel: Source | None = None         # who asked for its end
         self.deadline: Any = None                 # IDelayedCall of its place in the queue
         self.waiting_for: IOPError | None = None  # what keeps it in the queue
         self.refusals = 0
@@ -32,6 +30,11 @@ class Run:
     @property
     def run_id(self) -> str:
         return self.record.run_id
+
+    @property
+    def cancelling(self) -> bool:
+        """Somebody has asked for its end."""
+        return self.record.cancel_us != 0
 
     def leased_to(self, node_id: str, attempt: int) -> bool:
         return self.sent and self.record.node_id == node_id and self.record.attempt == attempt

@@ -59,10 +59,10 @@ class Runs:
         """The runs that are, or may be, with a node."""
         return [run for run in self._runs.values() if run.sent and run.record.node_id == node_id and not run.record.ended]
 
-    def add(self, record: RunRecord, request: RunRequest, *, committed_seq: int = 0, pin: str = "") -> Run:
+    def add(self, record: RunRecord, request: RunRequest, *, committed_seq: int = 0) -> Run:
         """Take up a run that history has; `committed_seq` of its attempt is there already."""
         place = EventId(record.attempt, committed_seq) if committed_seq else START
-        run = Run(record, request, RunLog(record.run_id, place, self._tail_bytes, self._dirty), pin)
+        run = Run(record, request, RunLog(record.run_id, place, self._tail_bytes, self._dirty))
         self._runs[record.run_id] = run
         return run
 

@@ -34,7 +34,7 @@ runs = Table(
     _text("session_id"), _number("priority"), _text("face"), _text("principal"), _text("request_id"),
     Column("idempotency_key", Text),
     _bytes("request"), _bytes("outcome"), _text("outcome_code"), _text("output_text"), _text("prompt_text"),
-    _number("prompt_tokens"), _number("completion_tokens"),
+    _number("prompt_tokens"), _number("completion_tokens"), _number("cancel_us"), _text("pin"),
     # Newest first of one kind: each search walks one of these backwards.
     Index("runs_by_state", "state", "run_id"),
     Index("runs_by_target", "target", "run_id"),

@@ -194,7 +194,7 @@ def test_a_cancel_while_the_node_is_away_outlives_the_edge(edge: FakeEdge) -> No
 def test_a_cancel_is_answered_once_it_is_stored(edge: FakeEdge) -> None:
     request = running(edge, node := edge.node())
     edge.history.held = True
-    answered = edge.service.cancel(request.run_id, SOURCE)
+    answered = edge.service.cancel(request.run_id, PERSON)
     edge.history.commit()            # the audit line
     node.pair.pump()
     assert node.last("cancel_request").run_id == request.run_id and not answered.called

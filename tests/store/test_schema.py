@@ -6,9 +6,12 @@ import os
 import sqlite3
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from pytest_twisted import ensureDeferred
+from sqlalchemy import text
 from twisted.internet import reactor
 
 from iop.errors import ConfigError, HistoryUnavailable
@@ -30,7 +33,21 @@ def test_the_migrations_make_exactly_the_tables_that_queries_use(url, line) -> N
 
 def test_a_database_is_migrated_once(url) -> None:
     with make_engine(parse_url(url)).connect() as connection:
-        assert migrate(connection, "history") == migrate(connection, "history") == "history_0001"
+        assert migrate(connection, "history") == migrate(connection, "history") == "history_0002"
+
+
+def test_runs_that_waited_for_their_node_do_so_after_a_migration(url) -> None:
+    with make_engine(parse_url(url)).connect() as connection:
+        config = Config()
+        config.set_main_option("script_location", "iop.store:migrations")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "history_0001")
+        for run_id, state in (("a", "queued"), ("b", "placed")):
+            connection.execute(text("INSERT INTO runs (run_id, state, node_id, request, outcome) VALUES (:r, :s, 'n1', :b, :b)"),
+                               {"r": run_id, "s": state, "b": b""})
+        migrate(connection, "history")
+        rows = connection.execute(text("SELECT run_id, pin, cancel_us FROM runs ORDER BY run_id")).all()
+    assert [tuple(row) for row in rows] == [("a", "n1", 0), ("b", "", 0)]
 
 
 @pytest.mark.parametrize("line", ["history", "record"])
@@ -113,10 +130,10 @@ async def test_a_file_that_is_no_database_is_told_at_once(tmp_path, how) -> None
     await history.close()
 
 
-@pytest.mark.parametrize("text", ["", "history.db", "oracle://x", "mysql://u@h/d", "nonsense://", "sqlite//x"])
-def test_a_url_that_means_no_history_is_refused(text) -> None:
+@pytest.mark.parametrize("url_text", ["", "history.db", "oracle://x", "mysql://u@h/d", "nonsense://", "sqlite//x"])
+def test_a_url_that_means_no_history_is_refused(url_text) -> None:
     with pytest.raises(ConfigError):
-        parse_url(text)
+        parse_url(url_text)
 
 
 def test_a_postgresql_url_means_psycopg_3() -> None:
