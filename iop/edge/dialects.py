@@ -7,7 +7,7 @@ from typing import Any
 from iop.events import CHANNEL_NAMES, as_dict, json_encode, life_dict, rfc3339
 from iop.proto import node_pb2
 from iop.proto.run_pb2 import RuntimeEvent
-from iop.web.sse import data_frame
+from iop.web.sse import data_frame, data_frames
 
 SSE = "sse"
 OPENAI = "openai"
@@ -45,9 +45,8 @@ def openai_raw(entry: Any, with_usage: bool) -> bytes:
     name = OPENAI_WITH_USAGE if with_usage else OPENAI
     made = entry.dialects.get(name)
     if made is None:
-        made = entry.dialects[name] = b"".join([
-            data_frame(raw) for event in entry.batch.events
-            if (raw := event.raw) and (with_usage or not event.HasField("usage"))])
+        made = entry.dialects[name] = data_frames([
+            raw for event in entry.batch.events if (raw := event.raw) and (with_usage or not event.HasField("usage"))])
     return made
 
 

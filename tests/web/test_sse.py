@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 
 from iop.cli.client import parse_events
 from iop.events import json_encode
-from iop.web.sse import Pump, data_frame
+from iop.web.sse import Pump, data_frame, data_frames
 
 
 class Source:
@@ -47,6 +47,11 @@ def test_any_text_is_one_frame_and_comes_back(text):
 
 def test_line_ends_between_tokens_are_spaces():
     assert data_frame(b'{"a":\r\n1\n}') == b'data: {"a":  1 }\n\n'
+
+
+@given(st.lists(st.sampled_from([b"{}", b'{"a":1}', b'{"a":\n1}', b"\r{}", b"{}\n\n", b"\n"])))
+def test_many_frames_are_the_frames_of_each(pieces):
+    assert data_frames(pieces) == b"".join([data_frame(piece) for piece in pieces])
 
 
 def test_it_takes_until_there_is_nothing():
