@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from iop import config
+from iop.addresses import is_loopback
 from iop.cli.base import Group, examples, json_option, state_option
 from iop.cli.find import default_state
 from iop.cli.keys import keys_file, reread
@@ -70,7 +71,7 @@ def join_command(context: click.Context, node_id: str, host: str | None, edge_fi
     edge = config.load_edge(str(file))
     link = edge.listen.link
     host = host or link.host
-    if link.tls is None and not (host == "localhost" or host.startswith("127.") or host == "::1"):
+    if link.tls is None and not is_loopback(host):
         raise ConfigError(f"{file} listens for links without TLS, so a node of another machine cannot join.",
                           hint="Run `iop tls init` and put its certificate under listen.link.tls.")
     trust = f"pin: {_pin(edge.path(link.tls.cert))}" if link.tls else "plain: true"

@@ -6,7 +6,6 @@ Raises ConfigError where the folder holds no CA, or one that is not ours to use.
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from iop.addresses import address_of
 from iop.errors import ConfigError
 from iop.files import check_private, write_private
 from iop.link.tls import pin_of
@@ -79,10 +79,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name.encode("idna").decode("ascii"))
+    address = address_of(name)
+    return x509.DNSName(name.encode("idna").decode("ascii")) if address is None else x509.IPAddress(address)
 
 
 def _load(file: str) -> x509.Certificate:

@@ -6,7 +6,6 @@ Welcome; after a Reject the next try is 60 s away or more (30 s for duplicate_no
 
 from __future__ import annotations
 
-import ipaddress
 import random
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
+from iop.addresses import host_port, is_loopback
 from iop.errors import ConfigError, IOPError, LinkDown, LinkRefused, LinkUntrusted, RemoteProtocolError
 from iop.interfaces import ILinkHandler
 from iop.link.limits import default_limits
@@ -70,7 +70,7 @@ class LinkDialer(ReconnectingClientFactory):
         if tls is None:
             check_plain(host)
         self._reactor, self._host, self._port, self._tls = reactor, host, port, tls
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._address = host_port(host, port)
         self._resolution = Resolution(reactor, host, loopback_only=tls is None)
         self._dial()
 
@@ -205,15 +205,6 @@ class LinkDialer(ReconnectingClientFactory):
 
 def check_plain(host: str) -> None:
     """Raise ConfigError where plain TCP to a host would leave this machine."""
-    if not _is_this_machine(host):
+    if not is_loopback(host):
         raise ConfigError(f"The link to {host} would be plain TCP, which is for loopback only; give the edge a "
                           "certificate, and this node `ca` or `pin`.")
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -5,9 +5,11 @@ Penalties add up as OpenSSH's PerSourcePenalties do (security.md D-15): a source
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import ip_network
+
+from iop.addresses import address_of
 
 UNAUTHENTICATED = 64
 PER_SOURCE = 8
@@ -21,15 +23,13 @@ PENALTIES_S = {"auth_failed": 5.0, "handshake_timeout": 1.0, "tls_failed": 1.0, 
 
 def source_of(host: str) -> str | None:
     """What counts as one source: an IPv4 address, a /64 of IPv6; None for this machine, which is exempt."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+    address = address_of(host)
+    if address is None:
         return host
-    address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback:
         return None
     if address.version == 6:
-        return str(ipaddress.ip_network((int(address), 64), strict=False))
+        return str(ip_network((int(address), 64), strict=False))
     return str(address)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IAddress, IHostResolution, IResolutionReceiver
 from zope.interface import implementer
 
+from iop.addresses import address_of, is_loopback
 from iop.errors import ConfigError, LinkDown
 
 
@@ -24,7 +24,7 @@ class Resolution:
 
     def address(self) -> Deferred[str]:
         """Fires with an address to connect to; fails with LinkDown, or ConfigError where only loopback is allowed."""
-        if _is_address(self._host):
+        if address_of(self._host) is not None:
             return succeed(self._host)
         self._receiver = _Receiver()
         self._reactor.nameResolver.resolveHostName(self._receiver, self._host)
@@ -39,7 +39,7 @@ class Resolution:
             return fail(LinkDown(f"The name {self._host} has no address."))
         address = addresses[self._tries % len(addresses)]
         self._tries += 1
-        if self._loopback_only and not ipaddress.ip_address(address).is_loopback:
+        if self._loopback_only and not is_loopback(address):
             return fail(ConfigError(f"{self._host} is {address}, which is not loopback; plain TCP is for loopback only."))
         return address
 
@@ -63,13 +63,5 @@ class _Receiver:
     def resolutionComplete(self) -> None:
         if not self.done.called:
             self.done.callback(self._addresses)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import re
 from typing import Any
 
@@ -25,6 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from iop.addresses import address_of
 from iop.errors import ConfigError
 
 _PIN = re.compile(r"sha256:([0-9a-fA-F]{64})")
@@ -91,7 +91,6 @@ class ClientOptions:
     def __init__(self, name: str, ca_file: str, pin: str) -> None:
         self.refusal = ""
         self._name = name
-        self._is_address = _is_address(name)
         self._pin = _read_pin(pin)
         self._context = SSL.Context(SSL.TLS_CLIENT_METHOD)
         self._context.set_min_proto_version(SSL.TLS1_2_VERSION)
@@ -99,8 +98,9 @@ class ClientOptions:
         if not pin:
             _trust(self._context, ca_file)
         try:
-            self._server_name = b"" if self._is_address else name.encode("idna")
-            self._identity = IPAddress_ID(name) if self._is_address else DNS_ID(self._server_name.decode("ascii"))
+            is_address = address_of(name) is not None
+            self._server_name = b"" if is_address else name.encode("idna")
+            self._identity = IPAddress_ID(name) if is_address else DNS_ID(self._server_name.decode("ascii"))
         except ValueError:
             raise ConfigError(f"{name!r} is no host name; name the one that stands in the edge's certificate.") from None
 
@@ -190,14 +190,6 @@ def _names(certificate: crypto.X509) -> str:
     except x509.ExtensionNotFound:
         return "no name at all"
     return ", ".join(str(name.value)[:100] for name in list(names)[:5])
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -16,8 +16,8 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from iop.adapters.wire.addresses import address_fault
 from iop.adapters.wire.heads import HeadMeter
+from iop.addresses import address_of, is_never_backend
 from iop.errors import UpstreamError
 
 
@@ -109,9 +109,9 @@ class GuardedEndpoint:
 
 
 def _checked(connection: Connection) -> Any:
-    peer = connection.transport.getPeer()
-    fault = address_fault(getattr(peer, "host", ""))
-    if fault:
+    """The node's policy has judged the URL's host; a name may still lead anywhere."""
+    address = address_of(getattr(connection.transport.getPeer(), "host", ""))
+    if address is not None and is_never_backend(address):
         connection.loseConnection()
-        raise UpstreamError(fault)
+        raise UpstreamError(f"The backend's name leads to {address}, where no model backend may be.")
     return connection.wrappedProtocol
