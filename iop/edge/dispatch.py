@@ -254,13 +254,13 @@ class Dispatcher:
             self._runs.end(run, "failed", Outcome(code=word.code, message=word.message, retryable=word.retryable))
 
     def cancel(self, run: Run, source: Source, reason: str) -> Deferred[None]:
-        """Ask for its end, wherever it is; fires when that is stored, and outlives a restart. Idempotent."""
+        """Ask for its end, wherever it is. Idempotent; fires when that is stored, to outlive a restart, and never fails."""
         if run.record.ended:
             return succeed(None)
         if self._leave_queue(run):
             self._runs.end(run, "cancelled", outcome_of(Cancelled(reason)))
             return succeed(None)
-        asked = self._runs.change(run, cancel_us=run.record.cancel_us or now_us())
+        asked = self._runs.note(run, cancel_us=run.record.cancel_us or now_us())
         self._stop_at_node(run, source, reason)
         return asked
 

@@ -72,9 +72,12 @@ class Runs:
         done: Deferred[None] = self._history.update_run(run.run_id, changes)
         return done
 
-    def note(self, run: Run, **changes: Any) -> None:
-        """Set columns that nobody waits for; when history cannot take them, the next change or the ending will tell."""
-        self.change(run, **changes).addErrback(
+    def note(self, run: Run, **changes: Any) -> Deferred[None]:
+        """Set columns that nobody has to wait for: when history cannot take them, the next change or the ending will tell.
+
+        Fires when it is known whether it did; never fails.
+        """
+        return self.change(run, **changes).addErrback(
             lambda failure: log.warn("run {run_id}: {trouble}", run_id=run.run_id, trouble=failure.getErrorMessage()))
 
     def append(self, run: Run, batch: EventBatch, packed: bytes) -> bool:
