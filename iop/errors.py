@@ -184,6 +184,13 @@ class NodeLost(IOPError):
     retryable = True
 
 
+class HistoryGap(IOPError):
+    """Events of the run are missing from the history, and its node does not have them any more."""
+
+    code = "history_gap"
+    default_hint = "This is what a history restored from an older copy looks like; the run was stopped."
+
+
 class NodeRestarted(IOPError):
     """The node was started again while it was driving this run."""
 

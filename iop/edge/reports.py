@@ -9,7 +9,7 @@ from twisted.logger import Logger
 from iop.edge.dispatch import Dispatcher
 from iop.edge.run import Run
 from iop.edge.runs import Runs
-from iop.errors import NodeRestarted, NoSuchRun
+from iop.errors import HistoryGap, NodeRestarted, NoSuchRun
 from iop.proto.link_pb2 import (
     VERDICT_CANCEL,
     VERDICT_CONTINUE,
@@ -38,9 +38,11 @@ def judge(node_id: str, report: RunReport, run: Run | None, ended: Ended | None)
     """The verdict on one run of a node: pure. `run`: where it is live; `ended`: what history has of it otherwise."""
     verdict = RunVerdict(run_id=report.run_id, attempt=report.attempt)
     if run is not None and run.leased_to(node_id, report.attempt):
-        if run.log.committed.attempt == report.attempt:
-            verdict.committed_seq = run.log.committed.seq
-        verdict.verdict = VERDICT_CANCEL if run.cancelling and not run.log.ended else VERDICT_CONTINUE
+        verdict.committed_seq = _committed(run)
+        if has_gap(run, report):
+            verdict.verdict = VERDICT_FENCED
+        else:
+            verdict.verdict = VERDICT_CANCEL if run.cancelling and not run.log.ended else VERDICT_CONTINUE
         return verdict
     record = run.record if run is not None else ended.record if ended is not None else None
     if record is None or report.attempt > record.attempt or (record.attempt == report.attempt and record.node_id != node_id):
@@ -52,13 +54,21 @@ def judge(node_id: str, report: RunReport, run: Run | None, ended: Ended | None)
     return verdict
 
 
+def has_gap(run: Run, report: RunReport) -> bool:
+    """Whether its node has let go of events that history does not have: an acknowledgement was lost with a database (E7)."""
+    return not run.log.ended and report.first_unacked > _committed(run) + 1
+
+
+def _committed(run: Run) -> int:
+    return run.log.committed.seq if run.log.committed.attempt == run.record.attempt else 0
+
+
 def missing(runs: list[Run], reports: dict[_Key, RunReport]) -> list[Run]:
     """The runs that should be with a node and are neither open there nor have anything more to come: pure."""
     found = []
     for run in runs:
         report = reports.get((run.run_id, run.record.attempt))
-        committed = run.log.committed.seq if run.log.committed.attempt == run.record.attempt else 0
-        if report is None or (not report.open and report.last_spooled <= committed):
+        if report is None or (not report.open and report.last_spooled <= _committed(run)):
             found.append(run)
     return [run for run in found if not run.log.ended]
 
@@ -101,6 +111,11 @@ class Reports:
 
     def settle(self) -> None:
         """Runs that the node still has go on; those that it does not know end, or are placed again where that is safe."""
+        for run in self._runs.of_node(self._node_id):
+            report = self._reports.get((run.run_id, run.record.attempt))
+            if report is not None and has_gap(run, report):
+                self._runs.fail(run, HistoryGap(f"History has this run up to event {_committed(run)}, and the node "
+                                                f"{self._node_id} nothing before {report.first_unacked}."))
         runs = self._runs.of_node(self._node_id)
         lost = missing(runs, self._reports)
         for run in runs:

@@ -140,15 +140,27 @@ class NodeService(Service):
                      NodeLost("The edge had closed this attempt when the node came back."))
 
     def _acknowledged(self, ack: run_pb2.EventAck) -> None:
+        if ack.through_seq > self.outbox.last_seq(ack.run_id, ack.attempt):
+            self._hang_up(f"The edge acknowledged event {ack.through_seq} of run {ack.run_id}, which it was not sent.")
+            return
         self.outbox.acknowledged(ack.run_id, ack.attempt, ack.through_seq)
         self._lifecycle.settled(self)
 
     def _resend(self, asked: run_pb2.Resend) -> None:
+        """What is gone cannot be sent; the report of a new link tells the edge so, and it ends the run."""
+        if asked.from_seq < self.outbox.first_unacked(asked.run_id, asked.attempt):
+            self._hang_up(f"The edge asks for event {asked.from_seq} of run {asked.run_id}, which it has acknowledged.")
+            return
         self._send_from(asked.run_id, asked.attempt, asked.from_seq)
 
     def _send_from(self, run_id: str, attempt: int, seq: int) -> None:
         for batch in self.outbox.pending_from(run_id, attempt, seq):
             self._send("event_batch", batch)
+
+    def _hang_up(self, reason: str) -> None:
+        log.error("{reason}", reason=reason)
+        if self.link is not None:
+            self.link.close("protocol_violation", reason)
 
     def _send(self, kind: str, message: Any) -> None:
         if self.link is not None and self.ready:

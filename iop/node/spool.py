@@ -16,6 +16,7 @@ Key = tuple[str, int]  # run_id, attempt
 
 RUN_WINDOW_BYTES = 1024 * 1024        # until a Welcome says otherwise
 LINK_WINDOW_BYTES = 8 * 1024 * 1024
+FORGOTTEN = 1 << 64                   # above every sequence number
 
 
 class Pausable(Protocol):
@@ -111,6 +112,16 @@ class Outbox:
         """The batches that hold `seq` and what follows it; the first may begin before it."""
         box = self._boxes.get((run_id, attempt))
         return [batch for last_seq, _, batch in box.batches if last_seq >= seq] if box is not None else []
+
+    def first_unacked(self, run_id: str, attempt: int) -> int:
+        """The earliest event that can still be sent; behind all of them where the attempt is forgotten."""
+        box = self._boxes.get((run_id, attempt))
+        return box.first_unacked if box is not None else FORGOTTEN
+
+    def last_seq(self, run_id: str, attempt: int) -> int:
+        """The latest event; behind all of them where the attempt is forgotten: it may be acknowledged twice."""
+        box = self._boxes.get((run_id, attempt))
+        return box.last_seq if box is not None else FORGOTTEN
 
     def boxes(self) -> Iterator[tuple[Key, Box]]:
         """Every attempt that is open or not wholly acknowledged."""

@@ -125,6 +125,19 @@ def test_a_node_that_stays_away_loses_its_runs_and_what_it_still_sends_is_kept_a
     assert texts(result_of(cursor.take(1 << 20))) == ["a"]
 
 
+def test_a_run_with_a_gap_that_nobody_can_fill_ends_once_and_is_stopped(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node, "a")
+    again = edge.restarted()             # on a history that is older than what its node was told to let go of
+    node = again.node(reports=[report(request, 6, first=5)])
+    assert verdicts(node)[request.run_id] == (VERDICT_FENCED, 2)
+    assert again.run(request.run_id).outcome_code == "history_gap"
+    node.emit(request, 5, output("x"), ending("failed", Outcome(code="node_lost")))
+    assert list(again.history.kept.late) == [(request.run_id, 1, 5)]
+    assert again.run(request.run_id).outcome_code == "history_gap"
+    assert again.service.node("n1").running == 0
+
+
 def test_a_run_that_its_node_does_not_know_ends_once_as_node_restarted(edge: FakeEdge) -> None:
     node = edge.node()
     request = running(edge, node, "a")

@@ -334,6 +334,25 @@ def test_what_the_edge_asks_for_again_is_sent_again() -> None:
     assert house.edge.seen(run.spec.run_id) == ["2:a", "3:b"]
 
 
+@pytest.mark.parametrize("kind, word", [
+    ("resend", Resend(attempt=1, from_seq=2)),      # acknowledged, and gone
+    ("event_ack", EventAck(attempt=1, through_seq=4))])                 # never sent
+def test_a_word_that_cannot_be_true_ends_the_link_and_the_report_of_the_next_one_tells(kind, word) -> None:
+    house = House()
+    run = house.begin()
+    run.say("a")
+    run.say("b")
+    house.pair.pump()
+    house.tell("event_ack", EventAck(run_id=run.spec.run_id, attempt=1, through_seq=2))
+    word.run_id = run.spec.run_id
+    house.tell(kind, word)
+    assert house.edge.link is None and house.node.link is None
+    run.say("c")
+    house.connect()
+    told = house.edge.of("runs_report")[-1].runs[0]
+    assert (told.first_unacked, told.last_spooled, told.open) == (3, 4, True)
+
+
 def test_the_report_comes_in_pages() -> None:
     house = House(config(concurrency=3000))
     for _ in range(1500):

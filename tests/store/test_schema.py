@@ -43,8 +43,9 @@ def test_runs_that_waited_for_their_node_do_so_after_a_migration(url) -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, "history_0001")
         for run_id, state in (("a", "queued"), ("b", "placed")):
-            connection.execute(text("INSERT INTO runs (run_id, state, node_id, request, outcome) VALUES (:r, :s, 'n1', :b, :b)"),
-                               {"r": run_id, "s": state, "b": b""})
+            connection.execute(text("INSERT INTO runs (run_id, state, node_id, request, outcome) "
+                                    "VALUES (:run_id, :state, 'n1', :none, :none)"),
+                               {"run_id": run_id, "state": state, "none": b""})
         migrate(connection, "history")
         rows = connection.execute(text("SELECT run_id, pin, cancel_us FROM runs ORDER BY run_id")).all()
     assert [tuple(row) for row in rows] == [("a", "n1", 0), ("b", "", 0)]
