@@ -301,6 +301,13 @@ class IEdgeService(Interface):
     def cancel(run_id, source, reason=""):
         """Ask for the end of a run; fires with its RunRecord as it is now. Idempotent; fails with NoSuchRun."""
 
+    def abandon(run_id, source, reason):
+        """Whoever a run was for has left: end it at once, also while history cannot be written. Returns nothing.
+
+        Nobody asked for anything, so nothing is audited; the run's own ending tells why. Idempotent; nothing happens to a
+        run that has ended or is not known.
+        """
+
     def give_input(run_id, data, end, source):
         """More input for a running program."""
 

@@ -26,7 +26,6 @@ log = Logger()
 
 KEEPALIVE_S = 10.0           # after this long without output the 200 goes out, with a comment
 TAKE_BYTES = 256 * 1024
-AGAIN_S = 5.0                # between two tries to cancel
 GONE = "client disconnected"
 
 
@@ -148,20 +147,12 @@ class ChatAnswer:
         if self._abandoned:
             return
         self._abandoned = True
+        abandon, run_id = self._edge.abandon, self._run.run_id
         if self._detach_s is None:
-            self._cancel(GONE)
+            abandon(run_id, self._source, GONE)
         else:
-            self._clock.callLater(self._detach_s, self._cancel, f"{GONE} and did not come back in {self._detach_s:g} s")
-
-    def _cancel(self, reason: str) -> None:
-        self._edge.cancel(self._run.run_id, self._source, reason).addErrback(self._not_cancelled, reason)
-
-    def _not_cancelled(self, failure: Failure, reason: str) -> None:
-        """Nobody else will stop this run: what may pass, as a history that cannot be written, is waited for."""
-        if failure.check(IOPError) and failure.value.retryable:
-            self._clock.callLater(AGAIN_S, self._cancel, reason)
-        else:
-            log.failure("run {run_id} could not be cancelled", failure, run_id=self._run.run_id)
+            reason = f"{GONE} and did not come back in {self._detach_s:g} s"
+            self._clock.callLater(self._detach_s, abandon, run_id, self._source, reason)
 
 
 class ChatReader:

@@ -38,6 +38,7 @@ from iop.runs import EventId
 
 MAX_KEY_CHARS = 256              # of an Idempotency-Key
 MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
+STOPPING = "The edge is stopping."
 EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
 
 log = Logger()
@@ -152,14 +153,14 @@ class EdgeService:
 
         def given_up(_: object) -> None:
             if idempotency_key is None:
-                accepted.addCallback(lambda record: self.cancel(record.run_id, source, "the submitter went away"))
+                accepted.addCallback(lambda record: self.abandon(record.run_id, source, "the submitter went away"))
             accepted.addErrback(lambda failure: log.info("a run that nobody waits for: {trouble}",
                                                          trouble=failure.getErrorMessage()))
         return _apart(accepted, given_up)
 
     async def _submit(self, request: RunRequest, source: Source, key: str | None) -> RunRecord:
         if self._stopping:
-            raise Draining("The edge is stopping.")
+            raise Draining(STOPPING)
         submit.check(request)
         if request.session_id:
             check_session_id(request.session_id)
@@ -197,6 +198,14 @@ class EdgeService:
             if run is not None:
                 await self._dispatcher.cancel(run, source, reason[:1000])
         return copy.copy(await self._runs.record(run_id))
+
+    def abandon(self, run_id: str, source: Source, reason: str) -> None:
+        """See IEdgeService. Where the edge itself cuts its clients off, since it stops, that is the reason."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            self._dispatcher.cancel(run, source, STOPPING if self._stopping else reason).addErrback(
+                lambda failure: log.warn("run {run_id} is being stopped, which is not stored: {trouble}", run_id=run_id,
+                                         trouble=failure.getErrorMessage()))
 
     def give_input(self, run_id: str, data: bytes, end: bool, source: Source) -> Deferred[None]:
         return _start(self._give_input(run_id, data, end, source))

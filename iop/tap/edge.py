@@ -281,14 +281,16 @@ class EdgeProcess(Service):
         if self._edge is not None:
             self._edge.stop_intake()
         await DeferredList([maybeDeferred(port.stopListening) for port in self._ports], consumeErrors=True)
+        if self._console is not None:
+            self._console.stop()
+        if self._site is not None:       # while the nodes can still be told of the chats whose clients this cuts off
+            clients = self._site.disconnect_all().addTimeout(GOODBYE_S, self._reactor)
+            await clients.addErrback(lambda failure: log.warn("some clients did not close in time"))
         if self._links is not None:
             links = self._links.stop().addTimeout(GOODBYE_S, self._reactor)
             await links.addErrback(lambda failure: log.warn("some links did not close in time"))
-        for part in (self._console, self._metrics):
-            if part is not None:
-                part.stop()
-        if self._site is not None:
-            self._site.disconnect_all()
+        if self._metrics is not None:
+            self._metrics.stop()
         if self._edge is not None:
             self._edge.stop()
         if self._history is not None:

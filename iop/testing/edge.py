@@ -101,6 +101,12 @@ class FakeEdge:
             run.end("cancelled", run_pb2.Outcome(code="cancelled", message=reason))
         return defer.succeed(run.record)
 
+    def abandon(self, run_id: str, source: run_pb2.Source, reason: str) -> None:
+        run = self.runs_by_id[run_id]
+        run.cancels.append((source, reason))
+        if not run.record.ended:
+            run.end("cancelled", run_pb2.Outcome(code="cancelled", message=reason))
+
     def give_input(self, run_id: str, data: bytes, end: bool, source: run_pb2.Source) -> defer.Deferred[None]:
         run = self.runs_by_id.get(run_id)
         if run is None:

@@ -44,8 +44,10 @@ class Channel(http.HTTPChannel):
         self.site.channels.add(self)
 
     def connectionLost(self, reason: Failure) -> None:
-        self.site.channels.discard(self)
-        super().connectionLost(reason)
+        try:
+            super().connectionLost(reason)
+        finally:
+            self.site.left(self)
 
     def _enter(self, phase: str, deadline_s: float | None) -> None:
         self.phase = phase

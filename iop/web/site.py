@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import ServerFactory
 from twisted.internet.task import LoopingCall
@@ -84,6 +85,7 @@ class Site(ServerFactory):
         self.gate = gate
         self.now = clock.seconds
         self.channels: set[Channel] = set()
+        self._emptied: list[Deferred[None]] = []
         self.date = DateHeader()
         self._watcher = watcher
         self._sweep = LoopingCall(self.sweep)
@@ -116,10 +118,26 @@ class Site(ServerFactory):
         if self._watcher is not None:
             self._watcher.http_streaming(route, seconds)
 
-    def disconnect_all(self) -> None:
-        """End every connection, as a stopping process must; streams are broken off, so that readers come back."""
+    def disconnect_all(self) -> Deferred[None]:
+        """End every connection, as a stopping process must; streams are broken off, so that readers come back.
+
+        Fires when all are gone, and whoever waited on them has been told.
+        """
         for channel in list(self.channels):
             channel.transport.abortConnection()
+        emptied: Deferred[None] = Deferred()
+        self._emptied.append(emptied)
+        self._tell_emptied()
+        return emptied
+
+    def left(self, channel: Channel) -> None:
+        """A connection is gone."""
+        self.channels.discard(channel)
+        self._tell_emptied()
+
+    def _tell_emptied(self) -> None:
+        while self._emptied and not self.channels:
+            self._emptied.pop().callback(None)
 
 
 def host_name(text: str) -> str:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from iop import events
@@ -355,17 +355,6 @@ def test_a_client_that_leaves_while_the_run_is_stored_stops_it(world):
     assert not world.edge.runs_by_id
     stored.callback(None)
     assert [reason for _, reason in world.edge.last.cancels] == ["client disconnected"]
-
-
-def test_a_cancel_that_cannot_be_written_yet_is_tried_again(world):
-    wire = world.chatting()
-    cancel, world.edge.cancel = world.edge.cancel, lambda *asked: fail(HistoryUnavailable())
-    wire.leave()
-    world.clock.advance(5)
-    world.edge.cancel = cancel
-    world.clock.advance(5)
-    assert len(world.edge.last.cancels) == 1
-    assert not world.clock.getDelayedCalls()
 
 
 def test_a_client_that_leaves_a_submit_that_fails_leaves_nothing(world):

@@ -454,6 +454,35 @@ def test_a_submitter_that_goes_away_leaves_no_run_behind(edge: FakeEdge) -> None
     assert node.last("cancel_request").run_id == node.last("run_request").run_id
 
 
+@pytest.mark.parametrize("phase", ["placing", "queued", "running"])
+def test_a_run_whose_client_has_left_is_stopped_at_once_also_while_history_is_away(edge: FakeEdge, phase: str) -> None:
+    node = edge.node(told=status(concurrency=1))
+    record = edge.submit()
+    if phase == "queued":
+        record = edge.submit()
+    elif phase == "running":
+        node.emit(node.accept(), 1, started("mock", "echo"))
+    edge.history.trouble = "the disk is full"
+    edge.service.abandon(record.run_id, PERSON, "client disconnected")
+    if phase == "queued":
+        assert edge.run(record.run_id).state == "cancelled"
+    else:
+        assert [(word.run_id, word.reason) for word in node.all("cancel_request")] == [(record.run_id, "client disconnected")]
+    edge.service.abandon("f" * 32, PERSON, "client disconnected")
+    edge.history.trouble = ""
+    edge.clock.advance(1)
+    edge.service.abandon(record.run_id, PERSON, "client disconnected")
+    assert not edge.history.kept.audits
+
+
+def test_an_edge_that_stops_says_that_it_is_why_its_clients_left(edge: FakeEdge) -> None:
+    node = edge.node()
+    record = edge.submit()
+    edge.service.stop_intake()
+    edge.service.abandon(record.run_id, PERSON, "client disconnected")
+    assert node.last("cancel_request").reason == "The edge is stopping."
+
+
 def test_a_cursor_on_an_unknown_run_says_so(edge: FakeEdge) -> None:
     with pytest.raises(NoSuchRun):
         result_of(edge.service.cursor("f" * 32, EventId(0, 0)))

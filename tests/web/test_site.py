@@ -311,6 +311,20 @@ def test_a_connection_that_says_nothing_is_closed_without_a_word(world):
     assert not wire.received
 
 
+def test_a_site_that_ends_waits_until_whoever_waited_on_a_client_was_told(world):
+    streaming, waiting, idle = world.wire(), world.wire(), world.wire()
+    streaming.ask("GET", "/stream")
+    waiting.ask("GET", "/wait")
+    gone = []
+    world.site.disconnect_all().addCallback(gone.append)
+    for wire in (streaming, waiting, idle):
+        assert wire.transport.aborted and not gone
+        wire.leave()
+    assert gone and world.source.closed
+    world.site.disconnect_all().addCallback(gone.append)
+    assert len(gone) == 2
+
+
 def test_an_idle_connection_is_closed_and_then_aborted(world):
     wire = world.wire()
     wire.call("GET", "/open")
