@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ import click
 from iop.cli.base import Group, examples, json_option, state_option
 from iop.cli.find import default_state
 from iop.cli.output import print_json, print_table
+from iop.config import load_edge
 from iop.errors import ConfigError, InvalidRequest, NotFound
 from iop.events import rfc3339
 from iop.keys import SCOPES, Key, load_keys, make_key, save_keys
@@ -53,7 +55,7 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
         print_json({"keyid": key.keyid, "key": text, "owner": owner, "scopes": granted, "in_force": told})
         return
     click.echo(text)
-    click.echo("This is shown once; the edge keeps only its hash." + ("" if told else " It counts once the edge runs."),
+    click.echo("This is shown once; the edge keeps only its hash." + ("" if told else " It counts from the edge's next start, or SIGHUP."),
                err=True)
 
 
@@ -85,7 +87,10 @@ def revoke_command(context: click.Context, keyid: str, as_json: bool, state: str
         raise NoSuchKey()
     save_keys(str(file), rest)
     told = reread(file)
-    print_json({"keyid": keyid, "in_force": told}) if as_json else click.echo(f"{keyid} is revoked.")
+    if as_json:
+        print_json({"keyid": keyid, "in_force": told})
+    else:
+        click.echo(f"{keyid} is revoked." if told else f"{keyid} is revoked; if an edge runs with {file}, send it SIGHUP.")
 
 
 def keys_file(state: str | None) -> Path:
@@ -98,16 +103,26 @@ def keys_file(state: str | None) -> Path:
 
 
 def reread(file: Path) -> bool:
-    """Have a running edge read its keys again (SIGHUP); False when none runs beside the file."""
+    """Have the edge that runs with this file read its keys again (SIGHUP); False when none is found."""
+    for folder in _state_folders(file):
+        try:
+            pid = int(json.loads((folder / "edge.ready.json").read_text())["pid"])
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if b"iop-edge" in command:
+            os.kill(pid, signal.SIGHUP)
+            return True
+    return False
+
+
+def _state_folders(file: Path) -> Iterator[Path]:
+    """Where the edge of a keys.yaml may keep its state: beside it, or where the edge.yaml beside it says."""
+    yield file.parent
     try:
-        pid = int(json.loads((file.parent / "edge.ready.json").read_text())["pid"])
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    if b"iop-edge" not in command:
-        return False
-    os.kill(pid, signal.SIGHUP)
-    return True
+        yield Path(load_edge(str(file.parent / "edge.yaml")).state)
+    except ConfigError:
+        return
 
 
 def _row(key: Key) -> dict[str, object]:

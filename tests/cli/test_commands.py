@@ -1,6 +1,9 @@
 """The commands as they are typed: help, errors and exit codes, and the keys."""
 
 import json
+import shutil
+import signal
+import subprocess
 
 import pytest
 from click.testing import CliRunner
@@ -75,6 +78,26 @@ def test_a_revoked_key_is_gone(iop, edge_folder):
     assert iop("keys", "revoke", made["keyid"], "--state", edge_folder).exit_code == 0
     assert load_keys(f"{edge_folder}/keys.yaml") == []
     assert iop("keys", "revoke", made["keyid"], "--state", edge_folder).exit_code == 3
+
+
+@pytest.mark.parametrize("state", [".", "state"])
+def test_the_edge_that_runs_hears_of_a_change_wherever_its_state_is(iop, tmp_path, state):
+    (tmp_path / "edge.yaml").write_text(f"edge: {{state: {state}}}\n")
+    (tmp_path / state).mkdir(exist_ok=True)
+    edge = subprocess.Popen(["sleep", "60"], executable=shutil.which("sleep"), process_group=0)
+    other = subprocess.Popen(["iop-edge", "60"], executable=shutil.which("sleep"), process_group=0)
+    try:
+        (tmp_path / state / "edge.ready.json").write_text(json.dumps({"pid": edge.pid}))
+        told = iop("keys", "new", "node", "laptop", "--state", str(tmp_path), "--json")
+        assert json.loads(told.output)["in_force"] is False and edge.poll() is None     # another process has its pid now
+        (tmp_path / state / "edge.ready.json").write_text(json.dumps({"pid": other.pid}))
+        keyid = json.loads(told.output)["keyid"]
+        assert iop("keys", "revoke", keyid, "--state", str(tmp_path)).output == f"{keyid} is revoked.\n"
+        assert other.wait(10) == -signal.SIGHUP
+        assert "SIGHUP" in iop("keys", "new", "node", "laptop", "--state", str(tmp_path)).output
+    finally:
+        edge.kill(), other.kill()
+        edge.wait(), other.wait()
 
 
 def test_keys_are_listed_without_secrets(iop, edge_folder):
