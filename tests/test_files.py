@@ -5,7 +5,7 @@ import os
 import pytest
 
 from iop.errors import ConfigError
-from iop.files import check_private, read_secret, write_private
+from iop.files import check_private, make_private, read_secret, take_lock, write_private
 
 
 @pytest.fixture
@@ -49,3 +49,23 @@ def test_a_secret_elsewhere_gains_nothing_from_credentials(secret, monkeypatch, 
 def test_a_token_file_that_is_missing_is_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_secret(str(tmp_path / "none"))
+
+
+def test_a_folder_open_to_others_is_refused(tmp_path):
+    (tmp_path / "state").mkdir(mode=0o755)
+    with pytest.raises(ConfigError, match="chmod 700"):
+        make_private(tmp_path / "state")
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(secret):
+    with pytest.raises(ConfigError, match="cannot be made"):
+        make_private(secret / "state")
+
+
+def test_a_lock_is_held_by_one(tmp_path):
+    held = take_lock(tmp_path / "lock")
+    assert held is not None and take_lock(tmp_path / "lock") is None
+    os.close(held)
+    again = take_lock(tmp_path / "lock")
+    assert again is not None
+    os.close(again)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from iop.errors import CONFIG_REFUSED, ConfigError, IOPError
+from iop.files import remove_ready
 
 STOP_S = 25.0            # systemd gives a service 30 s to stop; a node ends its programs in at most 8 s of them
 RESTART_S = 0.5          # contract.md: started again within 2 s
@@ -53,8 +54,7 @@ class Child:
     def start(self) -> None:
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".1"))
-        with suppress(FileNotFoundError):
-            self._ready_file.unlink()
+        remove_ready(self._ready_file)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             self._process = subprocess.Popen(self._argv, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=descriptor,

@@ -15,9 +15,9 @@ from iop.addresses import is_loopback
 from iop.cli.base import Group, examples, json_option, state_option
 from iop.cli.find import default_state
 from iop.cli.keys import keys_file, reread
-from iop.cli.layout import make_private
 from iop.cli.output import print_json
 from iop.errors import ConfigError
+from iop.files import make_private
 from iop.keys import load_keys, make_key, save_keys
 
 

@@ -14,7 +14,6 @@ edge.yaml and node.yaml are written again only when something else is asked than
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from iop import yamlfile
 from iop.cli.targets import Target, adapters, mock, policy
 from iop.errors import ConfigError
-from iop.files import check_private, write_private
+from iop.files import make_private, write_private
 from iop.keys import SCOPES, load_keys, make_key, save_keys
 
 HOST = "127.0.0.1"
@@ -86,7 +85,7 @@ class Layout:
             self._write_edge(settled)
             for number in range(1, settled.nodes + 1):
                 self._write_node(number, settled)
-            write_private(str(self._record), msgspec.json.format(msgspec.json.encode(settled)) + b"\n")
+            write_private(self._record, msgspec.json.format(msgspec.json.encode(settled)) + b"\n")
         self._make_keys(settled.nodes)
         self._make_console_key()
         return settled
@@ -125,32 +124,23 @@ class Layout:
         if not operator.exists():
             key, text = make_key("api", "operator", list(SCOPES))
             save_keys(file, keys := [*keys, key])
-            write_private(str(operator), text.encode() + b"\n")
+            write_private(operator, text.encode() + b"\n")
         for number in range(1, nodes + 1):
             token = self.node(number) / "token"
             if not token.exists():
                 key, text = make_key("node", f"node-{number}")
                 save_keys(file, keys := [*keys, key])
-                write_private(str(token), text.encode() + b"\n")
+                write_private(token, text.encode() + b"\n")
 
     def _make_console_key(self) -> None:
         """A key pair for `ssh`, and the edge's list of who may enter; a list that exists is the person's own."""
         if not self.console_key.exists():
             private, public = make_ssh_key()
-            write_private(str(self.console_key) + ".pub", public)
-            write_private(str(self.console_key), private)
+            write_private(f"{self.console_key}.pub", public)
+            write_private(self.console_key, private)
         allowed = self.edge / "authorized_keys"
         if not allowed.exists():
-            write_private(str(allowed), Path(f"{self.console_key}.pub").read_bytes())
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder of mode 0700, or check that it is one. Raises ConfigError."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"The folder {folder} cannot be made: {error.strerror}.") from None
-    check_private(str(folder), folder=True)
+            write_private(allowed, Path(f"{self.console_key}.pub").read_bytes())
 
 
 def make_ssh_key() -> tuple[bytes, bytes]:
@@ -198,11 +188,4 @@ def _free_port(taken: set[int]) -> int:
 
 def _write_yaml(file: Path, value: dict[str, Any]) -> None:
     head = "# Made by `iop up`, and written again when it is asked for something else than last time.\n"
-    write_private(str(file), (head + yamlfile.dump(value)).encode())
-
-
-def write_ready(files: list[Path], value: dict[str, Any]) -> None:
-    """The ready file(s), 0600, each whole or not at all."""
-    for file in files:
-        os.makedirs(file.parent, exist_ok=True)
-        write_private(str(file), msgspec.json.encode(value) + b"\n")
+    write_private(file, (head + yamlfile.dump(value)).encode())

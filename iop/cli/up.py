@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from iop.cli import targets
 from iop.cli.base import examples
 from iop.cli.children import Child, Children, Signals, end_leftovers
 from iop.cli.find import default_state
-from iop.cli.layout import HOST, Layout, Ports, Settled, Wish, write_ready
+from iop.cli.layout import HOST, Layout, Ports, Settled, Wish
 from iop.errors import ConfigError
+from iop.files import remove_ready, take_lock, write_ready
 
 _PORT = click.IntRange(0, 65535)
 
@@ -88,7 +88,9 @@ class Up:
 
     def _ready(self) -> None:
         value = self._ready_value()
-        write_ready(self._ready_files, value)
+        for file in self._ready_files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_ready(file, value)
         if self._told:
             self._tell("all ready again")
             return
@@ -114,27 +116,20 @@ class Up:
 
     def _remove_ready(self) -> None:
         for file in self._ready_files:
-            with suppress(FileNotFoundError):
-                file.unlink()
+            remove_ready(file)
 
 
-class _lock:
-    """One `iop up` at a time on a folder; the kernel lets go when the process ends, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "lock"
-
-    def __enter__(self) -> None:
-        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.read(self._descriptor, 20).decode() or "unknown"
-            os.close(self._descriptor)
-            raise ConfigError(f"`iop up` is running on {self._file.parent} already (pid {pid}).",
-                              hint="End that one, or choose another folder with --state DIR.") from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._descriptor)
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One `iop up` at a time on a folder."""
+    file = folder / "lock"
+    descriptor = take_lock(file)
+    if descriptor is None:
+        raise ConfigError(f"`iop up` is running on {folder} already (pid {file.read_text() or 'unknown'}).",
+                          hint="End that one, or choose another folder with --state DIR.")
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

@@ -13,14 +13,13 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from twisted.internet import threads
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from iop.errors import ConfigError, IOPError, NodeRestarted
-from iop.files import write_private
+from iop.files import remove_ready, write_ready
 from iop.node.orphans import close_record, end_orphans
 from iop.proto.node_pb2 import NodeConfigPayload
 
@@ -72,7 +71,7 @@ class Lifecycle:
         self._starting.addErrback(self._not_started)
 
     async def _start(self, service: Any) -> None:
-        self._remove_ready_file()
+        remove_ready(self._ready_file)
         await service.record.open()
         if self._reactor is not None:
             await self._clear(service)
@@ -103,17 +102,13 @@ class Lifecycle:
         """The edge knows all of this node: work may come."""
         self._told(f"linked to {link.peer_id}")
         if self._state and not self._stopping:
-            write_private(self._ready_file, msgspec.json.encode({"pid": os.getpid(), "epoch": link.epoch}) + b"\n")
-
-    def _remove_ready_file(self) -> None:
-        if self._state and os.path.exists(self._ready_file):
-            os.unlink(self._ready_file)
+            write_ready(self._ready_file, {"pid": os.getpid(), "epoch": link.epoch})
 
     # --- stopping
 
     async def stop(self, service: Any) -> None:
         self._stopping = True
-        self._remove_ready_file()
+        remove_ready(self._ready_file)
         if self._starting is not None and not self._starting.called:
             await _after(self._starting)
         service.tell_status()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import URL
+
+from iop.files import take_lock
 
 _POSTGRESQL_LOCK = 0x494F50      # any number, the same for every IOP
 
@@ -16,7 +17,7 @@ class InUse(Exception):
 
 
 class FileLock:
-    """A lock beside an SQLite file. The kernel lets go of it when the process ends, however it does."""
+    """A lock beside an SQLite file."""
 
     def __init__(self, url: URL) -> None:
         memory = url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:")
@@ -27,12 +28,9 @@ class FileLock:
         """Raises InUse; holds nothing and does nothing where the database is no file."""
         if not self._path or self._descriptor >= 0:
             return
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise InUse from None
+        descriptor = take_lock(self._path)
+        if descriptor is None:
+            raise InUse
         self._descriptor = descriptor
 
     def release(self) -> None:

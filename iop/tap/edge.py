@@ -19,7 +19,7 @@ from iop.config import EdgeConfig, HttpListen, LinkListen, load_edge
 from iop.edge.nodefile import NodeFile
 from iop.edge.service import EdgeService
 from iop.errors import ConfigError, IOPError
-from iop.files import write_private
+from iop.files import make_private, remove_ready, write_private, write_ready
 from iop.keys import SCOPES, KeyRing, load_keys, make_key, save_keys
 from iop.link.limits import default_limits
 from iop.link.listen import LinkListener
@@ -34,10 +34,7 @@ from iop.tap.process import (
     handle_signals,
     is_loopback,
     leave_with,
-    make_state_folder,
     refuse,
-    remove_ready,
-    write_ready,
 )
 
 STOP_S = 20.0                    # for all of an orderly end
@@ -146,7 +143,7 @@ class EdgeProcess(Service):
         from iop.store.history import History
 
         config = self._config
-        make_state_folder(config.state)
+        make_private(config.state)
         remove_ready(self._ready_file)
         keyring = make_keyring(config)
         database = config.history or "sqlite:///" + os.path.join(config.state, "history.db")

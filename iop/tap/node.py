@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -19,7 +18,7 @@ from zope.interface import implementer
 from iop._version import VERSION_TEXT
 from iop.config import NodeConfig, load_node
 from iop.errors import ConfigError, IOPError
-from iop.files import read_secret
+from iop.files import make_private, read_secret, take_lock
 from iop.keys import Secret
 from iop.link.dial import LinkDialer
 from iop.link.tls import client_options
@@ -42,7 +41,6 @@ from iop.tap.process import (
     handle_signals,
     is_loopback,
     leave_with,
-    make_state_folder,
     refuse,
 )
 
@@ -67,11 +65,9 @@ class Options(usage.Options):
             self.policy = read_policy(self.config)
             self.token = read_token(self.config, os.environ)
             self.tls = tls_of(self.config)
-            make_state_folder(self.config.state)
+            make_private(self.config.state)
         except IOPError as error:
             refuse(f"{error.message} {error.hint}".strip())
-        except OSError as error:
-            refuse(f"The state folder {self.config.state} cannot be made: {error.strerror}.")
 
 
 def read_policy(config: NodeConfig) -> Policy:
@@ -132,7 +128,7 @@ class NodeProcess(MultiService):
         self._reactor = reactor
         self._options = options
         self._config: NodeConfig = options.config
-        self._lock = -1
+        self._lock: int | None = None
         self._notifier: Notifier | None = None
         self._instance = secrets.token_hex(8)
         self._boot_id = processes.boot_id()
@@ -155,10 +151,6 @@ class NodeProcess(MultiService):
 
     # --- IService
 
-    def privilegedStartService(self) -> None:
-        self._lock_state()
-        super().privilegedStartService()
-
     def startService(self) -> None:
         self._lock_state()
         self._notifier = Notifier(self._reactor)
@@ -176,15 +168,11 @@ class NodeProcess(MultiService):
 
     def _lock_state(self) -> None:
         """One node a state folder: a second one would end the first one's programs as orphans."""
-        if self._lock >= 0:
-            return
-        self._lock = os.open(os.path.join(self._config.state, "node.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        self._lock = take_lock(os.path.join(self._config.state, "node.lock"))
+        if self._lock is None:
             sentence = f"Another node is running with the state folder {self._config.state}."
             print(sentence, file=sys.__stderr__, flush=True)  # sys.stderr leads to the log by now
-            raise SystemExit(TAKEN) from None
+            raise SystemExit(TAKEN)
 
     # --- the link
 

@@ -1,4 +1,4 @@
-"""What the taps share: exit codes, signals, the ready file; as sysexits.h and systemd have them."""
+"""What the taps share: exit codes and signals; as sysexits.h and systemd have them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
 from twisted.plugin import getPlugins
 
 from iop import adapters
-from iop.events import json_encode
-from iop.files import check_private, write_private
 from iop.interfaces import IAdapterFactory
 
 CONFIG_REFUSED = 78              # EX_CONFIG: starting again cannot help
@@ -64,23 +61,6 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def make_state_folder(folder: str) -> None:
-    """Make it, 0700, or check that it is private. Raises ConfigError, or OSError."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    check_private(folder, folder=True)
-
-
-def write_ready(file: str, value: dict[str, object]) -> None:
-    """Say that the service is ready, and where."""
-    write_private(file, json_encode(value) + b"\n")
-
-
-def remove_ready(file: str) -> None:
-    """It is not ready any more."""
-    with suppress(OSError):
-        os.unlink(file)
 
 
 def adapter_factories() -> dict[str, IAdapterFactory]:

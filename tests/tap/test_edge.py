@@ -6,10 +6,10 @@ import pytest
 
 from iop.config import load_edge
 from iop.errors import ConfigError
+from iop.files import make_private
 from iop.keys import load_keys
 from iop.link.certs import make_ca, make_server_cert
 from iop.tap.edge import Options, check, make_keyring
-from iop.tap.process import is_loopback, make_state_folder
 
 
 def written(folder: Path, text: str) -> str:
@@ -55,7 +55,7 @@ def test_an_adapter_that_is_not_installed_here_is_a_warning(tmp_path: Path) -> N
 
 def test_the_first_start_makes_one_operator_key_and_keeps_only_its_hash(tmp_path: Path) -> None:
     config = load_edge(written(tmp_path, "edge: {state: state}"))
-    make_state_folder(config.state)
+    make_private(config.state)
     ring = make_keyring(config)
     text = (tmp_path / "state" / "operator.key").read_text().strip()
     assert ring.verify("api", text).owner == "operator"
@@ -63,16 +63,3 @@ def test_the_first_start_makes_one_operator_key_and_keeps_only_its_hash(tmp_path
     assert text.rpartition("_")[2] not in (tmp_path / "keys.yaml").read_text()
     make_keyring(config)
     assert len(load_keys(str(tmp_path / "keys.yaml"))) == 1
-
-
-def test_a_state_folder_open_to_others_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o755)
-    with pytest.raises(ConfigError, match="chmod 700"):
-        make_state_folder(str(folder))
-
-
-@pytest.mark.parametrize("host, is_it", [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
-                                         ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("edge", False)])
-def test_loopback_is_what_no_other_machine_reaches(host: str, is_it: bool) -> None:
-    assert is_loopback(host) is is_it
