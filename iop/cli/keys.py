@@ -55,8 +55,8 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
         print_json({"keyid": key.keyid, "key": text, "owner": owner, "scopes": granted, "in_force": told})
         return
     click.echo(text)
-    click.echo("This is shown once; the edge keeps only its hash." + ("" if told else " It counts from the edge's next start, or SIGHUP."),
-               err=True)
+    when = "" if told else " It counts from the edge's next start, or SIGHUP."
+    click.echo(f"This is shown once; the edge keeps only its hash.{when}", err=True)
 
 
 @keys_group.command("list", epilog=examples("iop keys list --json"))
