@@ -81,3 +81,8 @@ class ExecutionSpec:
     request: run_pb2.RunRequest
     limits: run_pb2.Limits
     marker: Mapping[str, str] = field(default_factory=dict)  # environment that marks the run's processes
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a backend may be asked again where most likely nobody has read the first request."""
+        return self.request.retry_safe or not self.request.HasField("retry_safe")

@@ -60,7 +60,7 @@ class OllamaAdapter:
         def ask(receiver: Receiver) -> Exchange:
             return self._clients[settings.connect_s].ask(
                 b"POST", f"{settings.url}/{path}", {}, body, receiver,
-                first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
+                first_byte_s=settings.first_byte_s, idle_s=settings.idle_s, again=spec.may_repeat)
 
         run.begin(ask)
         return run

@@ -80,7 +80,7 @@ class OpenAIAdapter:
         def ask(receiver: Receiver) -> Exchange:
             return self._client(settings).ask(
                 b"POST", f"{settings.url}/{api}", self._headers(settings), body, receiver,
-                first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
+                first_byte_s=settings.first_byte_s, idle_s=settings.idle_s, again=spec.may_repeat)
 
         run.begin(ask)
         return run

@@ -8,13 +8,14 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IConsumer
 from twisted.internet.ssl import optionsForClientTLS
+from twisted.python.failure import Failure
 from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
-from iop.adapters.wire.connection import GuardedEndpoint, Reading
-from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.adapters.wire.connection import ClosedWhileKept, GuardedEndpoint, Reading
+from iop.adapters.wire.exchange import Exchange, Receiver, reasons
 from iop.errors import IOPError
 
 # llama.cpp's server and uvicorn (vLLM) close what was idle for 5 s; a request must not meet that close half-way.
@@ -65,20 +66,31 @@ class HttpClient:
         self._pool = HTTPConnectionPool(reactor, persistent=True)
         self._pool.cachedConnectionTimeout = KEPT_S
         self._pool.maxPersistentPerHost = CONNECTIONS_PER_HOST
-        # Twisted tries again only what is idempotent and has no body (the health check), when a kept connection had closed.
-        self._pool.retryAutomatically = True
+        self._pool.retryAutomatically = False    # it would not send a body again; see `again` below
         self._agent = Agent.usingEndpointFactory(reactor, _Endpoints(reactor, connect_s, self._reading), self._pool)
 
     def ask(self, method: bytes, url: str, headers: dict[str, str], body: bytes | None, receiver: Receiver, *,
-            first_byte_s: float, idle_s: float) -> Exchange:
-        """Send a request; everything that follows is told to the receiver, at the earliest in this very call."""
+            first_byte_s: float, idle_s: float, again: bool = True) -> Exchange:
+        """Send a request; everything that follows is told to the receiver, at the earliest in this very call.
+
+        `again`: send it once more where it met the close of a connection that had been kept, so that most likely nobody
+        has read it.
+        """
         exchange = Exchange(receiver, self._clock, self._reading, first_byte_s=first_byte_s, idle_s=idle_s)
         sent = Headers({"User-Agent": ["iop"], "Accept-Encoding": ["identity"]})
         for name, value in headers.items():
             sent.setRawHeaders(name, [value])
         if body is not None:
             sent.setRawHeaders("Content-Type", ["application/json"])
-        exchange.begin(self._agent.request(method, url.encode("ascii"), sent, _Body(body) if body is not None else None))
+
+        def request() -> Deferred[Any]:
+            asked = self._agent.request(method, url.encode("ascii"), sent, _Body(body) if body is not None else None)
+            return asked.addErrback(met_a_close) if again else asked
+
+        def met_a_close(failure: Failure) -> Any:
+            return request() if any(isinstance(reason, ClosedWhileKept) for reason in reasons(failure)) else failure
+
+        exchange.begin(request())
         return exchange
 
     def fetch(self, url: str, headers: dict[str, str], body: bytes | None = None, *, within_s: float = 5.0,

@@ -21,6 +21,10 @@ from iop.addresses import address_of, is_never_backend
 from iop.errors import UpstreamError
 
 
+class ClosedWhileKept(UpstreamError):
+    """The backend closed a connection that was kept for the next request just when that came."""
+
+
 class Reading:
     """Which connection is handing bytes to its parser right now; the reactor has one thread, so there is one at most."""
 
@@ -33,7 +37,8 @@ class Connection(ProtocolWrapper):  # type: ignore[misc]
     def __init__(self, factory: WrappingFactory, wrapped: Any, reading: Reading) -> None:
         super().__init__(factory, wrapped)
         self._reading = reading
-        self._head: HeadMeter | None = None
+        self._head: HeadMeter | None = None               # of the reply that is awaited
+        self._kept = False                                # it has carried a reply before
         self._fault: UpstreamError | None = None          # why we ended it ourselves
         self.read_finished: Callable[[], None] | None = None
 
@@ -57,6 +62,9 @@ class Connection(ProtocolWrapper):  # type: ignore[misc]
             self.read_finished()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if (self._fault is None and not self.disconnecting
+                and self._kept and self._head is not None and self._head.untouched):
+            self._fault = ClosedWhileKept(retryable=True)
         super().connectionLost(reason if self._fault is None else Failure(self._fault))
 
     def loseConnection(self) -> None:
@@ -75,6 +83,7 @@ class Connection(ProtocolWrapper):  # type: ignore[misc]
             return False
         if head.ended:
             self._head = None
+            self._kept = True
         return True
 
 

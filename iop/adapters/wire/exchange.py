@@ -167,14 +167,14 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
         self.abort(UpstreamError(f"The backend was too slow: {self._limit}.", retryable=not self._has_body))
 
 
-def _reasons(failure: Failure) -> list[BaseException]:
+def reasons(failure: Failure) -> list[BaseException]:
     """The failure's exception and those that Twisted packed into it."""
     inner = getattr(failure.value, "reasons", ())
     return [failure.value, *(reason.value if isinstance(reason, Failure) else reason for reason in inner)]
 
 
 def _own_error(failure: Failure) -> IOPError | None:
-    return next((value for value in _reasons(failure) if isinstance(value, IOPError)), None)
+    return next((value for value in reasons(failure) if isinstance(value, IOPError)), None)
 
 
 def _translated(failure: Failure) -> IOPError:
@@ -182,7 +182,7 @@ def _translated(failure: Failure) -> IOPError:
     own = _own_error(failure)
     if own is not None:
         return own
-    value = _reasons(failure)[-1]
+    value = reasons(failure)[-1]
     if isinstance(value, CancelledError):
         sentence = "The request was given up."
     elif isinstance(value, net.DNSLookupError):

@@ -21,6 +21,11 @@ class HeadMeter:
         self._begun = False
         self.ended = False
 
+    @property
+    def untouched(self) -> bool:
+        """No byte of the reply has come."""
+        return not self._begun and not self._count and not self._window
+
     def feed(self, data: bytes) -> None:
         """Raises UpstreamError when the head has no end within the limit."""
         window = self._window + data
