@@ -16,6 +16,7 @@ from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from iop.addresses import host_port
 from iop.errors import IOPError, LinkDown, RemoteProtocolError
 from iop.interfaces import ILink
 from iop.link.session import GREETED, OVER, Session
@@ -282,10 +283,8 @@ def _looks_like(start: bytes) -> str:
 
 def _remote(transport: Any) -> str:
     peer = transport.getPeer()
-    host, port = getattr(peer, "host", None), getattr(peer, "port", None)
-    if host is None:
-        return str(peer)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host = getattr(peer, "host", None)
+    return str(peer) if host is None else host_port(host, peer.port)
 
 
 def _set_user_timeout(transport: Any) -> None:

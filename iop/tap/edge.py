@@ -15,6 +15,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python import usage
 
+from iop.addresses import host_port, is_loopback
 from iop.config import EdgeConfig, HttpListen, LinkListen, load_edge
 from iop.edge.nodefile import NodeFile
 from iop.edge.service import EdgeService
@@ -32,7 +33,6 @@ from iop.tap.process import (
     adapter_factories,
     collect_seldom,
     handle_signals,
-    is_loopback,
     leave_with,
     refuse,
 )
@@ -214,7 +214,7 @@ class EdgeProcess(Service):
         self._ports.append(port)
         address = port.getHost()
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104  # where to reach it
-        return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
+        return host_port(host, address.port)
 
     def _not_started(self, failure: Any) -> None:
         """One sentence when it is the machine or the configuration; a traceback when it is us."""

@@ -16,6 +16,7 @@ from twisted.python import usage
 from zope.interface import implementer
 
 from iop._version import VERSION_TEXT
+from iop.addresses import is_loopback
 from iop.config import NodeConfig, load_node
 from iop.errors import ConfigError, IOPError
 from iop.files import make_private, read_secret, take_lock
@@ -39,7 +40,6 @@ from iop.tap.process import (
     FAILED,
     adapter_factories,
     handle_signals,
-    is_loopback,
     leave_with,
     refuse,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import ipaddress
 import os
 import signal
 import sys
@@ -66,13 +65,3 @@ def collect_seldom() -> None:
 def adapter_factories() -> dict[str, IAdapterFactory]:
     """The adapters installed here, by name."""
     return {factory.name: factory for factory in getPlugins(IAdapterFactory, adapters)}
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it. A name other than localhost could mean anything."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
