@@ -100,14 +100,17 @@ async def test_a_locked_file_makes_batches_wait_and_people_be_told(path) -> None
     await defer.gatherResults(appended)
     assert await event == 1
     assert await history.batches(run_id, START, 1 << 20) == [number(seq) for seq in range(1, 102)]
-    # What was withdrawn was not done; what only lost its caller was.
-    assert [run.run_id for run in (await history.runs(RunQuery()))[0]] == [run_id]
+    # What was withdrawn was not done, or, where its commit was under way already, is told as ended; what only lost its
+    # caller was done.
+    runs = {run.run_id: run for run in (await history.runs(RunQuery()))[0]}
+    assert runs.pop(run_id).state == "running"
+    assert [(run.run_id, run.outcome_code) for run in runs.values()] in ([], [(refused.run_id, "history_unavailable")])
     assert (await history.run(run_id)).state == "running"
     assert [session.session_id for session in await history.sessions()] == ["s"]
     assert changes == [False, True]
     await history.close()
     rows = sqlite3.connect(path).execute("SELECT count(*) FROM audit").fetchone()
-    assert rows == (0,)
+    assert rows in ((0,), (len(runs),))
 
 
 @ensureDeferred
