@@ -17,8 +17,8 @@ import socket
 try:
     import xllamacpp
 except ImportError as error:
-    raise SystemExit(f"llama.cpp's server cannot be loaded: {error}. Install xllamacpp (make demo does); where libgomp is missing, "
-                     "on Debian and Ubuntu: apt-get install libgomp1") from None
+    raise SystemExit(f"llama.cpp's server cannot be loaded: {error}. `make demo` installs xllamacpp; where libgomp is "
+                     "missing, on Debian and Ubuntu: apt-get install libgomp1") from None
 
 
 def _arguments() -> argparse.Namespace:
