@@ -20,7 +20,7 @@ import yaml
 
 from iop import yamlfile
 from iop.errors import AuthFailed
-from iop.files import check_private, write_private
+from iop.files import StrPath, check_private, write_private
 from iop.schema import convert
 
 _TOKEN = re.compile(r"iop(?P<kind>[no])_(?P<keyid>[a-z2-7]{16})_(?P<secret>[A-Za-z0-9_-]{43})")
@@ -40,6 +40,9 @@ class Key(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
     scopes: list[str] = []
     not_after: int = 0               # Unix seconds; 0: no end
     created: int = 0
+
+    def valid_at(self, now_s: float) -> bool:
+        return not self.not_after or now_s < self.not_after
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -74,26 +77,23 @@ class KeyRing:
         digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
         wrong_kind = match is None or match["kind"] != KINDS[kind]
         right = hmac.compare_digest(digest.encode("ascii"), (key.sha256 if key else _NOBODY).encode("utf-8"))
-        if wrong_kind or key is None or not right or key.kind != kind or (key.not_after and key.not_after <= self._now()):
+        if wrong_kind or key is None or not right or key.kind != kind or not key.valid_at(self._now()):
             raise AuthFailed()
         return key
 
     def holds(self, key: Key) -> bool:
         """Whether a key that was verified before still is one."""
         known = self._keys.get(key.keyid)
-        return known is not None and known.sha256 == key.sha256 and known.owner == key.owner and not (
-            known.not_after and known.not_after <= self._now())
-
-    def replaced(self, keys: list[Key]) -> KeyRing:
-        return KeyRing(keys, self._now)
+        return (known is not None and known.sha256 == key.sha256 and known.owner == key.owner
+                and known.valid_at(self._now()))
 
 
-def load_keys(file: str) -> list[Key]:
+def load_keys(file: StrPath) -> list[Key]:
     """Read keys.yaml; none when there is no such file. Raises ConfigError, also when others may read it."""
     if not os.path.exists(file):
         return []
     check_private(file)
-    document = yamlfile.load(file)
+    document = yamlfile.load(os.fspath(file))
     keys = convert(document, document.value, _File).keys
     for index, key in enumerate(keys):
         if key.kind not in KINDS or any(scope not in SCOPES for scope in key.scopes):
@@ -102,10 +102,17 @@ def load_keys(file: str) -> list[Key]:
     return keys
 
 
-def save_keys(file: str, keys: list[Key]) -> None:
+def save_keys(file: StrPath, keys: list[Key]) -> None:
     """Write keys.yaml, 0600, atomically."""
     body = yaml.safe_dump({"keys": [msgspec.structs.asdict(key) for key in keys]}, sort_keys=False)
     write_private(file, ("# Keys of this edge: hashes only. Made with `iop keys`.\n" + body).encode())
+
+
+def add_key(file: StrPath, kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0) -> tuple[Key, str]:
+    """Make a key and write it into keys.yaml, beside those that are there; the key and its text."""
+    key, text = make_key(kind, owner, scopes, not_after=not_after)
+    save_keys(file, [*load_keys(file), key])
+    return key, text
 
 
 class Secret:

@@ -18,7 +18,7 @@ from iop.cli.keys import keys_file, reread
 from iop.cli.output import print_json
 from iop.errors import ConfigError
 from iop.files import make_private
-from iop.keys import load_keys, make_key, save_keys
+from iop.keys import add_key
 
 
 @click.group("tls", cls=Group, epilog=examples("iop tls init --name edge.example --name 192.0.2.7"))
@@ -76,8 +76,7 @@ def join_command(context: click.Context, node_id: str, host: str | None, edge_fi
                           hint="Run `iop tls init` and put its certificate under listen.link.tls.")
     trust = f"pin: {_pin(edge.path(link.tls.cert))}" if link.tls else "plain: true"
     keys = Path(edge.path(edge.keys))
-    key, text = make_key("node", node_id)
-    save_keys(str(keys), [*load_keys(str(keys)), key])
+    _, text = add_key(keys, "node", node_id)
     reread(keys)
     click.echo(_SCRIPT.format(node_id=node_id, host=host, port=link.port, trust=trust, token=text))
     click.echo(f"Add {node_id} with its adapters under `nodes` of {file}, then send the edge SIGHUP.", err=True)

@@ -17,7 +17,7 @@ from iop.cli.output import print_json, print_table
 from iop.config import load_edge
 from iop.errors import ConfigError, InvalidRequest, NotFound
 from iop.events import rfc3339
-from iop.keys import SCOPES, Key, load_keys, make_key, save_keys
+from iop.keys import SCOPES, Key, add_key, load_keys, save_keys
 
 
 class NoSuchKey(NotFound):
@@ -48,8 +48,7 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
         raise InvalidRequest("A node's token has no scopes.")
     file = keys_file(state or context.obj)
     granted = list(scopes) or ([scope for scope in SCOPES if scope != "admin"] if kind == "api" else [])
-    key, text = make_key(kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0)
-    save_keys(str(file), [*load_keys(str(file)), key])
+    key, text = add_key(file, kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0)
     told = reread(file)
     if as_json:
         print_json({"keyid": key.keyid, "key": text, "owner": owner, "scopes": granted, "in_force": told})
@@ -65,7 +64,7 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
 @click.pass_context
 def list_command(context: click.Context, as_json: bool, state: str | None) -> None:
     """List the keys; their secrets are not known any more."""
-    keys = load_keys(str(keys_file(state or context.obj)))
+    keys = load_keys(keys_file(state or context.obj))
     if as_json:
         print_json([_row(key) for key in keys])
         return
@@ -81,11 +80,11 @@ def list_command(context: click.Context, as_json: bool, state: str | None) -> No
 def revoke_command(context: click.Context, keyid: str, as_json: bool, state: str | None) -> None:
     """Take a key away; a node's link with it is closed."""
     file = keys_file(state or context.obj)
-    keys = load_keys(str(file))
+    keys = load_keys(file)
     rest = [key for key in keys if key.keyid != keyid]
     if len(rest) == len(keys):
         raise NoSuchKey()
-    save_keys(str(file), rest)
+    save_keys(file, rest)
     told = reread(file)
     if as_json:
         print_json({"keyid": keyid, "in_force": told})

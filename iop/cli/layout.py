@@ -27,7 +27,7 @@ from iop import yamlfile
 from iop.cli.targets import Target, adapters, mock, policy
 from iop.errors import ConfigError
 from iop.files import make_private, write_private
-from iop.keys import SCOPES, load_keys, make_key, save_keys
+from iop.keys import SCOPES, add_key
 
 HOST = "127.0.0.1"
 
@@ -118,19 +118,14 @@ class Layout:
             "policy": policy(settled.targets)})
 
     def _make_keys(self, nodes: int) -> None:
-        file = str(self.edge / "keys.yaml")
-        keys = load_keys(file)
-        operator = self.edge / "operator.key"
-        if not operator.exists():
-            key, text = make_key("api", "operator", list(SCOPES))
-            save_keys(file, keys := [*keys, key])
-            write_private(operator, text.encode() + b"\n")
+        self._make_key(self.edge / "operator.key", "api", "operator", list(SCOPES))
         for number in range(1, nodes + 1):
-            token = self.node(number) / "token"
-            if not token.exists():
-                key, text = make_key("node", f"node-{number}")
-                save_keys(file, keys := [*keys, key])
-                write_private(token, text.encode() + b"\n")
+            self._make_key(self.node(number) / "token", "node", f"node-{number}")
+
+    def _make_key(self, place: Path, kind: str, owner: str, scopes: list[str] | None = None) -> None:
+        if not place.exists():
+            _, text = add_key(self.edge / "keys.yaml", kind, owner, scopes)
+            write_private(place, text.encode() + b"\n")
 
     def _make_console_key(self) -> None:
         """A key pair for `ssh`, and the edge's list of who may enter; a list that exists is the person's own."""

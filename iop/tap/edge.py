@@ -21,7 +21,7 @@ from iop.edge.nodefile import NodeFile
 from iop.edge.service import EdgeService
 from iop.errors import ConfigError, IOPError
 from iop.files import make_private, remove_ready, write_private, write_ready
-from iop.keys import SCOPES, KeyRing, load_keys, make_key, save_keys
+from iop.keys import SCOPES, KeyRing, add_key, load_keys
 from iop.link.limits import default_limits
 from iop.link.listen import LinkListener
 from iop.link.peers import Peers
@@ -96,16 +96,12 @@ def check_adapters(config: EdgeConfig) -> list[str]:
 def make_keyring(config: EdgeConfig) -> KeyRing:
     """The keys; at the first start, one for the operator is made and left in the state folder."""
     file = config.path(config.keys)
-    keys = load_keys(file)
-    if not any(key.kind == "api" for key in keys):
-        key, text = make_key("api", "operator", list(SCOPES))
+    if not any(key.kind == "api" for key in load_keys(file)):
+        _, text = add_key(file, "api", "operator", list(SCOPES))
         place = os.path.join(config.state, "operator.key")
-        keys = [*keys, key]
-        save_keys(file, keys)
         write_private(place, text.encode("ascii") + b"\n")
         log.info("there was no API key, so one was made for the operator: {place}", place=place)
-    return KeyRing(keys)
-
+    return KeyRing(load_keys(file))
 
 
 class EdgeProcess(Service):
