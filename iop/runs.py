@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from iop.errors import InvalidRequest
 from iop.proto import run_pb2
@@ -42,8 +43,7 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class EventId:
+class EventId(NamedTuple):
     """A reader's place in a run: the last event it has seen. ``EventId(0, 0)`` is before the first."""
 
     attempt: int

@@ -88,13 +88,17 @@ class ChatStream:
 
     def write(self, entry: Any) -> bytes:
         """What a client is told of a batch; empty when there is nothing in it for it."""
+        if self._raw:                    # its chunks pass unread; only its ending counts
+            if entry.ends:
+                self.ending.read(entry.batch.events[-1:])
+            return openai_raw(entry, self._with_usage)
         told = entry.batch.events
-        self.ending.read(told[-1:] if self._raw else told)       # its chunks pass unread; only its ending counts
+        self.ending.read(told)
         if self._raw is None:
             first = next((event for event in told if event.HasField("output")), None)
             self._raw = speaks_chat(first) if first is not None else None
-        if self._raw:
-            return openai_raw(entry, self._with_usage)
+            if self._raw:
+                return openai_raw(entry, self._with_usage)
         return b"".join([self._made(entry.attempt, entry.first_seq + index, event) for index, event in enumerate(told)])
 
     def end(self) -> bytes:

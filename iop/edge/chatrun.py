@@ -173,7 +173,9 @@ class ChatReader:
             self.ended = self._cursor.ended
             return first
         taken = self._cursor.take(limit_bytes)
-        return taken.addCallback(self._formatted) if isinstance(taken, Deferred) else self._formatted(taken)
+        if not isinstance(taken, list):
+            return taken.addCallback(self._formatted)
+        return self._formatted(taken) if taken or self._cursor.ended else []
 
     def _formatted(self, entries: list[Any]) -> list[bytes]:
         told = [self._chat.write(entry) for entry in entries]

@@ -94,6 +94,7 @@ class NodeLink:
         self._version = hello.version
         self._reports = Reports(node.node_id, desk.history, desk.runs, desk.dispatcher)
         self._link: Any = None
+        self._most_bytes = 0                             # of one run that may be un-acknowledged
         self._fenced: set[tuple[str, int]] = set()       # told on this link
         self._sheaves: dict[str, Sheaf] = {}             # run_id -> what this read has brought of it so far
 
@@ -101,6 +102,7 @@ class NodeLink:
 
     def link_up(self, link: Any) -> None:
         self._link = link
+        self._most_bytes = 2 * link.limits.run_window_bytes + link.limits.transfer_bytes
         self.node.connected(link)
         self.node.handler = self
         self._desk.bus.tell("node_up", node_id=self.node.node_id, source=self._source, remote=link.remote,
@@ -246,8 +248,7 @@ class NodeLink:
 
     def _check_window(self, run: Run) -> None:
         """A node keeps to its window by itself; one that does not would fill this process while history is away."""
-        limits = self._link.limits
-        if run.log.uncommitted_bytes > 2 * limits.run_window_bytes + limits.transfer_bytes:
+        if run.log.uncommitted_bytes > self._most_bytes:
             raise RemoteProtocolError(f"{self.node.node_id} sent {run.log.uncommitted_bytes} bytes of run {run.run_id} that "
                                       "are not acknowledged, far beyond its window.", code="too_many")
 

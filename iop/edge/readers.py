@@ -28,7 +28,7 @@ class RunReader:
 
     def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
         taken = self._cursor.take(limit_bytes)
-        return taken.addCallback(self._formatted) if isinstance(taken, Deferred) else self._formatted(taken)
+        return self._formatted(taken) if isinstance(taken, list) else taken.addCallback(self._formatted)
 
     def _formatted(self, entries: list[Any]) -> list[bytes]:
         self.ended = self._cursor.ended

@@ -45,15 +45,17 @@ class Entry:
     __slots__ = ("attempt", "batch", "dialects", "ends", "first_seq", "last", "last_seq", "packed", "size")
 
     def __init__(self, batch: EventBatch, packed: bytes) -> None:
-        self.attempt: int = batch.attempt
-        self.first_seq: int = batch.first_seq
-        self.last_seq: int = batch.first_seq + len(batch.events) - 1
+        events, attempt, first = batch.events, batch.attempt, batch.first_seq
+        last = first + len(events) - 1
+        self.attempt: int = attempt
+        self.first_seq: int = first
+        self.last_seq: int = last
         self.batch = batch
         self.packed = packed
         self.size = len(packed)
         self.dialects: dict[str, bytes] = {}
-        self.last = EventId(self.attempt, self.last_seq)
-        self.ends: bool = batch.events[-1].WhichOneof("kind") in ENDING_KINDS
+        self.last = EventId(attempt, last)
+        self.ends: bool = events[-1].WhichOneof("kind") in ENDING_KINDS
 
     def after(self, place: EventId) -> Entry | None:
         """What of it stands behind `place`: itself, an entry of its own, or None."""
@@ -106,14 +108,15 @@ class RunLog:
 
         A batch of a higher attempt begins at 1; of what is partly here, only the rest is added.
         """
-        count, first = len(batch.events), batch.first_seq
+        count, first, attempt = len(batch.events), batch.first_seq, batch.attempt
         if not count or not first or count > MAX_EVENTS:
             raise RemoteProtocolError(f"A batch has 1 to {MAX_EVENTS} events and begins at 1 or later; "
                                       f"this one has {count} from {first}.", code="too_many")
-        expected = self.last.seq + 1 if batch.attempt == self.last.attempt else 1
+        last_attempt, last_seq = self.last
+        expected = last_seq + 1 if attempt == last_attempt else 1
         if first > expected:
             raise Hole(expected)
-        if first + count <= expected or self.ended or batch.attempt < self.last.attempt:
+        if first + count <= expected or self.ended or attempt < last_attempt:
             return None
         entry = Entry(batch, packed) if first == expected else trimmed(batch, expected)
         self._add(entry)
@@ -134,9 +137,10 @@ class RunLog:
 
     def _collect(self, batch: EventBatch) -> None:
         for event in batch.events:
-            if event.channel in (CHANNEL_TEXT, CHANNEL_STDOUT) and event.output:
-                self._pieces.append(event.output[:self._text_left])
-                self._text_left -= len(self._pieces[-1])
+            text = event.output
+            if text and event.channel in (CHANNEL_TEXT, CHANNEL_STDOUT):
+                self._pieces.append(text[:self._text_left])
+                self._text_left = max(0, self._text_left - len(text))
                 if not self._text_left:
                     return
 
@@ -176,14 +180,14 @@ class RunLog:
 
     def read(self, position: int, limit_bytes: int) -> list[Entry]:
         """Entries from `position` on, at least one when there is one, until `limit_bytes` is passed."""
-        taken, size = [], 0
-        for index in range(position - self._tail_from, len(self._tail)):
-            entry = self._tail[index]
-            size += entry.size
-            if taken and size > limit_bytes:
-                break
-            taken.append(entry)
-        return taken
+        entries = self._tail[position - self._tail_from:]
+        if len(entries) > 1:
+            size = 0
+            for index, entry in enumerate(entries):
+                size += entry.size
+                if index and size > limit_bytes:
+                    return entries[:index]
+        return entries
 
     def tell(self) -> None:
         """Tell the readers that there is more."""
@@ -214,13 +218,14 @@ class RunCursor:
         live = self._live
         if live is None:
             return self._page(limit_bytes)
-        if self._position is None or self._position < live.oldest or self._exact:
+        position = self._position
+        if position is None or self._exact or position < live.oldest:
             if self.after < live.floor:
                 return self._page(limit_bytes)
-            self._position = live.position(self.after)
+            position = live.position(self.after)
             self._exact = True
-        while entries := live.read(self._position, limit_bytes):
-            self._position += len(entries)
+        while entries := live.read(position, limit_bytes):
+            self._position = position = position + len(entries)
             if passed := self._pass(entries):    # else the reader has seen all of these: further on
                 return passed
         self.ended = live.ended                  # it stands behind all there is

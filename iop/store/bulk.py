@@ -54,7 +54,7 @@ def _in_ladder(connection: Connection, table: Table, columns: tuple[str, ...], r
     for start in range(0, len(rows), largest):
         part = rows[start:start + largest]
         size = 1 << (len(part) - 1).bit_length()
-        values = [clean(value) for row in part for value in row]
+        values = [clean(value) if isinstance(value, str) else value for row in part for value in row]
         values.extend([clean(value) for value in filler] * (size - len(part)))
         count += connection.exec_driver_sql(statement_for(table, columns, size), tuple(values)).rowcount
     return count

@@ -29,7 +29,7 @@ def script(*told: run_pb2.RuntimeEvent, ending: str = "completed", error: IOPErr
 class FakeEntry:
     """What iop.edge.runlog.Entry is to its readers."""
 
-    __slots__ = ("attempt", "batch", "dialects", "first_seq", "last_seq", "packed", "size")
+    __slots__ = ("attempt", "batch", "dialects", "ends", "first_seq", "last_seq", "packed", "size")
 
     def __init__(self, batch: run_pb2.EventBatch) -> None:
         self.attempt = batch.attempt
@@ -39,6 +39,7 @@ class FakeEntry:
         self.packed = batch.SerializeToString()
         self.size = len(self.packed)
         self.dialects: dict[str, bytes] = {}
+        self.ends = events.ending_of(batch) is not None
 
     def after(self, event_id: EventId) -> FakeEntry | None:
         """What of it lies behind `event_id`: itself, a shorter one, or None."""

@@ -81,12 +81,12 @@ class Pump:
     def _pump_once(self) -> bool:
         """Whether there may be more now."""
         taken = self._source.take(TAKE_BYTES)
-        if isinstance(taken, Deferred):
-            self._waiting = taken
-            taken.addCallbacks(self._caught_up, self._broken)
-            taken.addErrback(self._broken)
-            return self._waiting is None
-        return self._wrote(taken)
+        if isinstance(taken, list):
+            return self._wrote(taken)
+        self._waiting = taken
+        taken.addCallbacks(self._caught_up, self._broken)
+        taken.addErrback(self._broken)
+        return self._waiting is None
 
     def _wrote(self, pieces: list[bytes]) -> bool:
         if self._closed:
