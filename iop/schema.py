@@ -41,10 +41,9 @@ def _explain(document: Document, value: Any, kind: Any, path: Path, text: str) -
     missing = re.search(r"missing required field `([^`]*)`", sentence)
     if missing:
         return document.error((*path, *inner), f"{show_path((*path, *inner))} needs `{missing[1]}`.")
-    choices = _choices(typ)
-    hint = f" Allowed: {', '.join(choices)}." if choices else ""
-    sentence = sentence.replace("`", "")
-    return document.error((*path, *inner), f"{show_path((*path, *inner))}: {sentence}.{hint}")
+    allowed = _allowed(typ)
+    told = f" must be {allowed}." if allowed else f": {sentence.replace('`', '')}."
+    return document.error((*path, *inner), f"{show_path((*path, *inner))}{told}")
 
 
 def _steps(text: str) -> Path:
@@ -61,12 +60,20 @@ def _steps(text: str) -> Path:
 
 def _bare(kind: Any) -> Any:
     """The type behind Annotated and Optional."""
+    return _taken_apart(kind)[0]
+
+
+def _taken_apart(kind: Any) -> tuple[Any, list[msgspec.Meta]]:
+    """A type without Annotated and Optional, and the bounds that stood there."""
+    arguments = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Annotated:
-        return _bare(typing.get_args(kind)[0])
+        bare, bounds = _taken_apart(arguments[0])
+        return bare, [*bounds, *(one for one in arguments[1:] if isinstance(one, msgspec.Meta))]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        rest = [arm for arm in typing.get_args(kind) if arm is not type(None)]
-        return _bare(rest[0]) if len(rest) == 1 else kind
-    return kind
+        rest = [arm for arm in arguments if arm is not type(None)]
+        if len(rest) == 1:
+            return _taken_apart(rest[0])
+    return kind, []
 
 
 def _fields(kind: Any) -> dict[str, Any]:
@@ -88,6 +95,26 @@ def _type_at(kind: Any, path: Path) -> Any:
     return kind
 
 
-def _choices(kind: Any) -> list[str]:
-    kind = _bare(kind)
-    return [str(item) for item in typing.get_args(kind)] if typing.get_origin(kind) is typing.Literal else []
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", tuple: "a list",
+          dict: "a mapping of names"}
+
+
+def _allowed(kind: Any) -> str:
+    """What may stand there, in words; empty when this module does not know."""
+    bare, bounds = _taken_apart(kind)
+    origin = typing.get_origin(bare)
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, typing.get_args(bare)))}"
+    if _fields(bare):
+        return f"a mapping of {', '.join(sorted(_fields(bare)))}"
+    words = _WORDS.get(origin or bare, "")
+    if origin in (list, tuple) and (each := _allowed(typing.get_args(bare)[0])):
+        words += f", each entry {each}"
+    if origin is dict and (each := _allowed(typing.get_args(bare)[1])):
+        words += f", each value {each}"
+    for bound in bounds:
+        if bound.description is not None:
+            words += f": {bound.description}"
+        elif bound.ge is not None:
+            words += f" from {bound.ge:g}" if bound.le is None else f" from {bound.ge} to {bound.le}"
+    return words

@@ -45,17 +45,27 @@ def test_a_whole_file_is_read_as_messages(tmp_path):
 @pytest.mark.parametrize("text, sentence", [
     ("edge:\n  idd: a\n", "x.yaml, line 2: edge.idd is not known; allowed here: id, link_window_bytes, lost_after_s, "
                           "run_window_bytes, state, tail_bytes."),
-    ("listen:\n  http:\n    port: 99999\n", "x.yaml, line 3: listen.http.port: Expected int <= 65535."),
+    ("listen:\n  http:\n    port: 99999\n", "x.yaml, line 3: listen.http.port must be a whole number from 0 to 65535."),
     ("edge:\n  id: a\n  id: b\n", "x.yaml, line 3: edge.id stands here twice."),
     ("nodes:\n- id: n\n  adapters:\n    cli:\n      target: {}\n",
      "x.yaml, line 5: nodes[0].adapters.cli.target is not known; allowed here: concurrency, targets."),
     ("nodes:\n- id: n\n  adapters:\n    cli:\n      targets:\n        x: {retry: maybe}\n",
-     "x.yaml, line 6: nodes[0].adapters.cli.targets.x.retry: Invalid enum value 'maybe'. Allowed: safe, never."),
+     "x.yaml, line 6: nodes[0].adapters.cli.targets.x.retry must be one of safe, never."),
     ("nodes:\n- id: n\n- id: n\n", "x.yaml, line 3: the node n stands here twice."),
     ("nodes:\n- labels: {}\n", "x.yaml, line 2: nodes[0] needs `id`."),
     ("a: &x 1\n", "x.yaml, line 1: anchors and aliases are not allowed; write the value out."),
     ("edge: [\n", "x.yaml, line 2: this is not YAML: expected the node content, but found '<stream end>'."),
-    ("edge: {id: true}\n", "x.yaml, line 1: edge.id: Expected str, got bool."),
+    ("edge: {id: true}\n", "x.yaml, line 1: edge.id must be text: letters, digits and . _ -, at most 64."),
+    ("edge: {id: a b}\n", "x.yaml, line 1: edge.id must be text: letters, digits and . _ -, at most 64."),
+    ("edge:\n  lost_after_s: soon\n", "x.yaml, line 2: edge.lost_after_s must be a number from 0 to 31536000."),
+    ("nodes: {id: n}\n", "x.yaml, line 1: nodes must be a list, each entry a mapping of names."),
+    ("listen: {link: {tls: yes}}\n", "x.yaml, line 1: listen.link.tls must be a mapping of cert, key."),
+    ("listen: {http: {names: [a, 1]}}\n", "x.yaml, line 1: listen.http.names[1] must be text."),
+    ("nodes:\n- id: n\n  labels: {a: 1}\n",
+     "x.yaml, line 3: nodes[0].labels must be a mapping of names, each value text."),
+    ("nodes:\n- id: n\n  adapters:\n    cli:\n      concurrency: many\n",
+     "x.yaml, line 5: nodes[0].adapters.cli.concurrency must be a whole number from 0 to 100000."),
+    ("listen: {console: {manhole: no}}\n", "x.yaml, line 1: listen.console.manhole must be true or false."),
 ])
 def test_a_fault_names_file_line_and_what_is_allowed(tmp_path, text, sentence):
     assert fault(tmp_path, text) == sentence
