@@ -23,7 +23,7 @@ Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z",
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=100_000)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
-Bytes = Annotated[int, Meta(ge=0)]
+Bytes = Annotated[int, Meta(ge=0, le=2 ** 53)]   # beyond, JSON readers and 64 bits disagree
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
-from iop.errors import HistoryUnavailable
+from iop.errors import HistoryUnavailable, InvalidRequest
 from iop.events import json_encode, now_us
 from iop.proto.node_pb2 import EdgeNodeEvent
 from iop.proto.run_pb2 import Source
@@ -16,6 +16,7 @@ from iop.proto.run_pb2 import Source
 KINDS = ("edge_started", "node_up", "node_down", "node_refused", "node_status", "config_applied", "config_rejected",
          "config_reloaded", "run_queued", "run_placed", "run_started", "run_ended", "operator")
 AGAIN_S = 1.0                    # between two tries while history cannot be written
+MAX_LIFE_ID = 2 ** 63 - 1        # of an event_id: what a database's integer holds
 MAX_WAITING = 10_000             # events that wait for history; beyond, the oldest are let go
 
 EDGE = Source(face="edge", principal="edge")
@@ -71,7 +72,9 @@ class Bus:
             self._store(event)
 
     def events(self, after: int | None, limit: int) -> Deferred[list[EdgeNodeEvent]]:
-        """Events behind an event_id, in order; with after None, the latest `limit`."""
+        """Events behind an event_id, in order; with after None, the latest `limit`. Fails with InvalidRequest."""
+        if after is not None and not 0 <= after <= MAX_LIFE_ID:
+            return fail(InvalidRequest(f"{after} is not the id of a lifecycle event."))
         found: Deferred[list[EdgeNodeEvent]] = self._history.events(after, limit)
         return found
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from iop.edge.bus import MAX_LIFE_ID
 from iop.edge.readers import LifeReader
 from iop.errors import InvalidRequest, IOPError
 from iop.events import life_dict, rfc3339
@@ -16,6 +17,7 @@ from iop.web.responses import Response, StreamResponse, json_response
 from iop.web.route import Route
 
 Label = Annotated[str, Meta(min_length=1, max_length=128)]
+LifeId = Annotated[int, Meta(ge=0, le=MAX_LIFE_ID)]
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class CommandBody(_Body):
 
 
 class LifeQuery(_Body):
-    after: Annotated[int, Meta(ge=0)] | None = None
+    after: LifeId | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
@@ -109,6 +111,6 @@ def _last_seen(request: Request, after: int | None) -> int | None:
     text = request.header("last-event-id")
     if not text:
         return after
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_LIFE_ID):
         raise InvalidRequest(f"{text[:40]!r} is not the id of a lifecycle event; it is a number.")
     return int(text)

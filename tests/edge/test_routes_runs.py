@@ -83,6 +83,7 @@ def test_messages_and_bodies_travel_as_json(world):
     {}, [], "x", {**BODY, "input": {}}, {**BODY, "input": {"prompt": "a", "messages": []}}, {**BODY, "adapter": ""},
     {**BODY, "priority": "high"}, {**BODY, "limits": {"run_s": -1}}, {**BODY, "limits": {"hours": 1}},
     {**BODY, "retry": "maybe"}, {**BODY, "node_id": "n1"}, {**BODY, "principal": "root"}, {**BODY, "labels": {"a": 1}},
+    *({**BODY, "limits": {"output_bytes": number}} for number in (2 ** 53 + 1, 2 ** 63, 2 ** 64, 2 ** 70)),
     b"", b"{", b'{"adapter":"a","adapter":"b"}', b'{"adapter": NaN}', b"[" * 5000, b"\xff", b'{"adapter":"\\ud800"}',
 ])
 def test_a_bad_body_is_refused_and_starts_nothing(world, body):
@@ -360,6 +361,7 @@ def test_a_reader_of_lifecycle_events_that_lags_far_reads_history(world):
     assert ids(wire.streamed()) == list(range(1, 2501))
 
 
-@pytest.mark.parametrize("place", ["x", "-1", "1.5", "9" * 30])
+@pytest.mark.parametrize("place", ["x", "-1", "1.5", "9" * 30, "9" * 19, str(2 ** 63)])
 def test_a_bad_place_among_lifecycle_events_is_refused(world, place):
+    assert world.call("GET", f"/api/v1/events?after={place}").status == 400
     assert world.call("GET", "/api/v1/events", Accept="text/event-stream", Last_Event_ID=place).status == 400
