@@ -18,7 +18,7 @@ from __future__ import annotations
 from twisted.python.failure import Failure
 from twisted.web import http
 
-from iop.errors import IOPError
+from iop.errors import InvalidRequest, IOPError
 from iop.web.errors import HeadersTooLarge, RequestTimeout, error_response
 from iop.web.exchange import REASONS, HttpRequest, ISiteOfRequest
 from iop.web.sse import STALLED_S
@@ -124,7 +124,7 @@ class Channel(http.HTTPChannel):
         super().resumeProducing()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        self._reply_raw(HeadersTooLarge("The head of the request is malformed or too large."), 400)
+        self._reply_raw(InvalidRequest("The head of the request is malformed or too large."), 400)
 
     def _reply_raw(self, error: IOPError, status: int = 431) -> None:
         """An answer to what never became a request."""

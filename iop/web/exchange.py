@@ -14,7 +14,7 @@ from twisted.web import http
 
 from iop.errors import IOPError, TooLarge
 from iop.web.errors import error_response, fault_response
-from iop.web.request import Request, dialect_of
+from iop.web.request import Request, dialect_of, request_id_of
 from iop.web.responses import Response, StreamResponse
 from iop.web.sse import Pump
 
@@ -49,6 +49,7 @@ class HttpRequest(http.Request):
         self.asked: Request | None = None
         self.refusal: IOPError | None = None
         self.route_label = ""
+        self._request_id = ""            # while there is no `asked` to tell it
         self._site = channel.site
         self._begun = channel.site.now()
         self._limit = 0
@@ -70,6 +71,7 @@ class HttpRequest(http.Request):
                 raise TooLarge(f"The body may have {self._limit} bytes here.")
         except IOPError as error:
             self.refusal = error
+            self._request_id = request_id_of(self.requestHeaders)
 
     def handleContentChunk(self, data: bytes) -> None:
         if self.refusal is not None:
@@ -138,8 +140,9 @@ class HttpRequest(http.Request):
         self.startedWriting = 1
         self.code = response.status
         headers = {"Date": self._site.date(), "Content-Type": response.content_type, "Cache-Control": "no-store"}
-        if self.asked is not None:
-            headers["x-request-id"] = self.asked.request_id
+        request_id = self.asked.request_id if self.asked is not None else self._request_id
+        if request_id:
+            headers["x-request-id"] = request_id
         headers.update(response.headers)
         headers.update(more)
         headers["Connection"] = "keep-alive" if self.channel.persistent else "close"

@@ -35,7 +35,7 @@ class Request:
         self.principal: Principal = NOBODY
         self.body = b""
         self.dialect = dialect_of(path)          # until the route says it
-        self.request_id = _request_id(headers)
+        self.request_id = request_id_of(headers)
 
     def header(self, name: str) -> str | None:
         """The header's last value; None when it is absent."""
@@ -77,7 +77,7 @@ def dialect_of(path: str) -> str:
     return OPENAI if path.startswith("/v1/") else MANAGEMENT
 
 
-def _request_id(headers: Headers) -> str:
+def request_id_of(headers: Headers) -> str:
     """The client's own id when it is a harmless one, so that its log and ours meet; else a new one."""
     given = headers.getRawHeaders(b"x-request-id")
     if given and _REQUEST_ID.fullmatch(given[-1]):
