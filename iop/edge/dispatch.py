@@ -27,7 +27,8 @@ from iop.edge.registry import Node, Registry
 from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions
-from iop.errors import Cancelled, IOPError, LocalProtocolError, NoSuchTarget, QueueTimeout
+from iop.edge.submit import asks_the_same
+from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NoSuchTarget, QueueTimeout
 from iop.events import now_us, outcome_of
 from iop.proto.run_pb2 import CancelRequest, Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
@@ -78,6 +79,9 @@ class Dispatcher:
             raise
         if stored.run_id != record.run_id:
             self._give_back(node, record)
+            if not asks_the_same(RunRequest.FromString(stored.request), request):
+                raise Conflict("This Idempotency-Key was used for another request in the last 24 hours.",
+                               hint="Give each request a key of its own; only a repetition carries the same one.")
             earlier = self._runs.get(stored.run_id)
             return copy.copy(earlier.record) if earlier is not None else stored
         run = self._runs.add(record, request)

@@ -86,6 +86,20 @@ def stored_request(request: RunRequest, source: Source, adapter: str, target: st
     return stored
 
 
+def asks_the_same(one: RunRequest, other: RunRequest) -> bool:
+    """Whether two stored requests ask for the same, whoever sent them and when; what the edge filled in does not count."""
+    return _bare(one) == _bare(other)
+
+
+def _bare(request: RunRequest) -> RunRequest:
+    bare = RunRequest()
+    bare.CopyFrom(request)
+    for name in ("run_id", "attempt", "created_us", "source", "retry_safe"):
+        bare.ClearField(name)
+    bare.limits.queue_s = 0
+    return bare
+
+
 def record_of(request: RunRequest, idempotency_key: str | None) -> RunRecord:
     """Its row, before it is placed or queued."""
     return RunRecord(

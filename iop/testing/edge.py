@@ -77,6 +77,10 @@ class FakeEdge:
             raise NoSuchTarget(f"No node offers {request.adapter}/{request.target}.")
         earlier = self._idempotent.get((source.principal, key)) if key is not None else None
         if earlier is not None:
+            known = self.runs_by_id[earlier].request
+            if (known.adapter, known.prompt, known.messages, known.body) != (
+                    request.adapter, request.prompt, request.messages, request.body):
+                raise Conflict
             return self.runs_by_id[earlier].record
         request.run_id, request.attempt = new_run_id(), 1
         record = RunRecord(

@@ -200,6 +200,20 @@ def test_an_idempotency_key_starts_one_run(edge: FakeEdge) -> None:
     assert edge.service.node("n1").running == 1
 
 
+@pytest.mark.parametrize("other", [
+    {"text": "something else"}, {"target": "other"}, {"labels": {"a": "b"}}, {"limits": Limits(run_s=5)}, {"priority": 1}])
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_idempotency_key_of_another_request_is_refused(make_edge: Any, other: dict[str, Any], ended: bool) -> None:
+    edge = make_edge(entry("n1", "echo", "other"))
+    node = edge.node(told=status("echo", "other"))
+    edge.submit(key="k")
+    if ended:
+        node.play(node.accept(), "x")
+    with pytest.raises(Conflict):
+        edge.submit(prompt(**other), key="k")
+    assert len(node.all("run_request")) == 1 and edge.service.node("n1").running == (not ended)
+
+
 def test_runs_wait_when_all_slots_are_taken_and_go_when_one_is_free(edge: FakeEdge) -> None:
     node = edge.node(told=status(concurrency=1))
     edge.submit()
@@ -433,6 +447,12 @@ def test_runs_are_listed_as_they_are_now(edge: FakeEdge) -> None:
     node.emit(node.accept(), 1, started("mock", "echo"))
     records, following = result_of(edge.service.runs(RunQuery()))
     assert [record.state for record in records] == ["running"] and following == ""
+
+
+@pytest.mark.parametrize("after", [-1, 2 ** 63])
+def test_a_place_that_no_lifecycle_event_has_is_refused(edge: FakeEdge, after: int) -> None:
+    with pytest.raises(InvalidRequest):
+        result_of(edge.service.events(after, 1))
 
 
 def test_a_stopping_edge_takes_nothing(edge: FakeEdge) -> None:
