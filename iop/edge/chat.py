@@ -6,6 +6,7 @@ made here. Either way a failure is an error object and nothing after it: no fini
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,11 @@ from iop.web.errors import openai_error, status_of
 from iop.web.sse import data_frame
 
 DONE = b"data: [DONE]\n\n"
+# What backends answer when it is the node's key that they refuse: nothing that their client could mend.
+_NOT_THE_CLIENTS = frozenset((401, 403, 407))
+_TOO_LONG = "context_length_exceeded"
+# llama.cpp: "exceeds the available context size"; vLLM and SGLang: "maximum context length", "model's context length".
+_TELLS_TOO_LONG = re.compile(r"exceed_context_size|\bcontext (?:size|length|window)\b", re.IGNORECASE)
 _TOOLS = frozenset(("tool_call", "tool_result", "permission_request", "status", "artifact", "truncated"))
 
 
@@ -54,26 +60,33 @@ class Ending:
 
     def error_json(self) -> dict[str, object]:
         """The error object of an ending that is none of completed: the backend's own when it sent one."""
-        own = _own_error(self.outcome.upstream_body)
         code = self.outcome.code or self.kind or "internal_error"
         message = self.outcome.message or f"The run ended as {self.kind or 'unknown'}."
-        return own or openai_error(code, message, self.status)
+        ours = openai_error(_TOO_LONG if _TELLS_TOO_LONG.search(message) else code, message, self.status)
+        own = None if self.outcome.upstream_status in _NOT_THE_CLIENTS else _own_error(self.outcome.upstream_body)
+        return ours if own is None else {"error": ours["error"] | own}
 
     @property
     def status(self) -> int:
         """The HTTP status of an ending that is none of completed, when nothing was written yet."""
-        return self.outcome.upstream_status if self.outcome.upstream_status >= 400 else status_of(
-            self.outcome.code or self.kind)
+        upstream = self.outcome.upstream_status
+        return upstream if upstream >= 400 and upstream not in _NOT_THE_CLIENTS else status_of(self.outcome.code or self.kind)
 
 
-def _own_error(body: bytes) -> dict[str, object] | None:
-    """A backend's error body in OpenAI's shape; None when it has another."""
+def _own_error(body: bytes) -> dict[str, Any] | None:
+    """The fields of a backend's error that has a message; None when it has none. Those which clients compare are strings
+    or null: llama.cpp and vLLM say `"code": 400`, which is the status again."""
     try:
         value = msgspec.json.decode(body) if body else None
     except msgspec.DecodeError:
         return None
-    error = value.get("error") if isinstance(value, dict) else None
-    return {"error": error} if isinstance(error, dict) and isinstance(error.get("message"), str) else None
+    error = value.get("error", value) if isinstance(value, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return None
+    told = {name: error[name] for name in ("type", "param", "code") if isinstance(error.get(name), str)}
+    if "code" not in told:
+        told["code"] = _TOO_LONG if _TELLS_TOO_LONG.search(f"{told.get('type')} {error['message']}") else told.get("type")
+    return {name: item for name, item in error.items() if name not in ("type", "param", "code")} | told
 
 
 class ChatStream:

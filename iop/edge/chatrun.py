@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -18,7 +17,7 @@ from iop.interfaces import IEdgeService, IRunCursor
 from iop.proto import run_pb2
 from iop.records import RunRecord
 from iop.runs import START
-from iop.web.errors import RETRY_AFTER_S
+from iop.web.errors import RETRY_AFTER_S, SDK_RETRIES
 from iop.web.responses import Response, StreamResponse
 from iop.web.sse import COMMENT
 
@@ -192,26 +191,15 @@ class ChatReader:
 
 
 def failed_response(ending: Ending, headers: dict[str, str]) -> Response:
-    """A run that ended badly before anything was sent: its status, and the backend's own body where it sent one."""
-    if ending.started:
+    """A run that ended badly before anything was sent: its status, and the backend's own words where it had some."""
+    if ending.started or (ending.status in SDK_RETRIES and not ending.outcome.retryable):
         headers["x-should-retry"] = "false"
-    body = bytes(ending.outcome.upstream_body)
-    if ending.outcome.upstream_status >= 400 and _is_json(body):
-        return Response(ending.outcome.upstream_status, body, headers=headers)
     return Response(ending.status, json_encode(ending.error_json()),
                     headers=headers | _retry_after(ending.outcome.code))
 
 
 def _retry_after(code: str) -> dict[str, str]:
     return {"Retry-After": str(RETRY_AFTER_S[code])} if code in RETRY_AFTER_S else {}
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return False
-    return True
 
 
 def _outliving(work: Deferred[Any], late: Callable[[Any], object]) -> Deferred[Any]:

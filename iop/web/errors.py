@@ -23,6 +23,9 @@ _STATUS = {
 }
 RETRY_AFTER_S = {"queue_full": 2, "no_node": 5, "draining": 5, "history_unavailable": 5}
 
+# The statuses on which OpenAI's SDKs try again by themselves, unless `x-should-retry: false` says that it cannot help.
+SDK_RETRIES = frozenset((408, 409, 429, *range(500, 600)))
+
 # OpenAI's own words, where it has one: code, then type.
 _OPENAI_CODES = {
     "auth_failed": "invalid_api_key", "forbidden": "permission_denied", "policy_denied": "permission_denied",
@@ -78,7 +81,7 @@ def status_of(code: str) -> int:
     return _STATUS.get(code, 500)
 
 
-def openai_error(code: str, message: str, status: int) -> dict[str, object]:
+def openai_error(code: str, message: str, status: int) -> dict[str, dict[str, object]]:
     """The body of an error in OpenAI's dialect; every value is a string or null, as its clients need."""
     kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": _OPENAI_PARAMS.get(code),
@@ -96,6 +99,8 @@ def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | N
     if isinstance(error, BadMethod) and error.allow:
         told.setdefault("Allow", ", ".join(error.allow))
     if dialect == OPENAI:
+        if not error.retryable and status in SDK_RETRIES:
+            told.setdefault("x-should-retry", "false")
         message = f"{error.message} {error.hint}".strip()
         return json_response(openai_error(error.code, message, status), status, told)
     return json_response({"error": error.as_dict()}, status, told)

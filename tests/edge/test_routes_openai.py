@@ -141,6 +141,20 @@ def test_a_program_needs_its_scope(world):
 
 # --- refusals
 
+def test_every_refusal_carries_a_request_id(world):
+    for answer in (world.call("POST", CHAT, ASK, "wrong"), world.call("GET", "/v1/nothing"), world.call("GET", CHAT)):
+        assert answer.status in (401, 404, 405)
+        assert answer.headers["x-request-id"].startswith("req_")
+    assert world.call("GET", "/v1/nothing", x_request_id="client-id-0001").headers["x-request-id"] == "client-id-0001"
+
+
+def test_a_key_of_another_request_is_a_conflict_that_is_not_to_be_tried_again(world):
+    world.edge.scripts["tiny"] = script(chunk("a"))
+    assert world.call("POST", CHAT, ASK, idempotency_key="k").status == 200
+    answer = world.call("POST", CHAT, {**ASK, "messages": []}, idempotency_key="k")
+    assert (answer.status, answer.code, answer.headers["x-should-retry"]) == (409, "conflict", "false")
+
+
 @pytest.mark.parametrize(("error", "status", "code", "kind"), [
     (QueueFull(), 429, "rate_limit_exceeded", "rate_limit_error"),
     (HistoryUnavailable(), 503, "history_unavailable", "server_error")])
@@ -228,14 +242,57 @@ def test_after_ten_seconds_a_comment_keeps_the_connection(world):
 
 # --- failures
 
+def refuses(world, status, body, retryable=False):
+    """Let the backend answer so."""
+    text = body["error"] if isinstance(body, dict) and isinstance(body.get("error"), str) else "x"
+    error = UpstreamError(f"The backend answered {status}. {text}", status=status, body=json.dumps(body).encode(),
+                          retryable=retryable)
+    world.edge.scripts["tiny"] = lambda run: run.end("failed", events.outcome_of(error))
+
+
 def test_an_error_of_the_backend_passes_with_its_status_and_body(world):
-    body = b'{"error": {"message": "context is too long", "code": "context_length_exceeded", "n_ctx": 4096}}'
-    world.edge.scripts["tiny"] = lambda run: run.end("failed", events.outcome_of(UpstreamError("x", status=400, body=body)))
+    own = {"message": "context is too long", "code": "context_length_exceeded", "type": "theirs", "n_ctx": 4096}
+    refuses(world, 400, {"error": own})
     for asked in (ASK, STREAM):
         answer = world.call("POST", CHAT, asked)
-        assert (answer.status, answer.body) == (400, body)
+        assert (answer.status, answer.json) == (400, {"error": {**own, "param": None}})
         assert answer.headers["x-iop-run-id"]
         assert "x-should-retry" not in answer.headers
+
+
+LLAMA = "request (1000019 tokens) exceeds the available context size (4096 tokens), try increasing it"
+VLLM = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+
+
+@pytest.mark.parametrize(("body", "code"), [
+    ({"error": {"code": 400, "message": LLAMA, "type": "exceed_context_size_error", "n_ctx": 1}}, "context_length_exceeded"),
+    ({"object": "error", "message": VLLM, "type": "BadRequestError", "param": None, "code": 400}, "context_length_exceeded"),
+    ({"error": {"message": VLLM, "type": "BadRequestError", "param": None, "code": 400}}, "context_length_exceeded"),
+    ({"error": {"code": 400, "message": "top_k is no number", "type": "invalid_request_error"}}, "invalid_request_error"),
+    ({"error": {"code": 400, "message": "no type", "type": 7, "param": []}}, None),
+    ({"error": VLLM}, "context_length_exceeded"), ({"error": "only text"}, "upstream_error"),
+    ({"detail": [{"loc": ["body"]}]}, "upstream_error"), ({"error": {}}, "upstream_error"), ([], "upstream_error")])
+def test_whatever_a_backend_calls_an_error_its_client_can_read_and_compare(world, body, code):
+    refuses(world, 400, body)
+    answer = world.call("POST", CHAT, ASK)
+    error = answer.json["error"]
+    assert (answer.status, error["code"]) == (400, code)
+    assert isinstance(error["message"], str) and error["message"] and isinstance(error["type"], str)
+    assert error["param"] is None
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+def test_a_backend_that_refuses_the_nodes_key_does_not_look_like_a_refusal_of_the_clients(world, status):
+    refuses(world, status, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key", "type": "auth"}})
+    answer = world.call("POST", CHAT, ASK)
+    assert (answer.status, answer.code, answer.headers["x-should-retry"]) == (502, "upstream_error", "false")
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(429, True), (503, True), (500, False)])
+def test_what_cannot_be_mended_by_trying_again_says_so(world, status, retryable):
+    refuses(world, status, {"error": {"message": "no"}}, retryable=retryable)
+    answer = world.call("POST", CHAT, ASK)
+    assert (answer.status, "x-should-retry" in answer.headers) == (status, not retryable)
 
 
 def test_a_backend_that_says_no_json_is_told_in_our_words(world):
