@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from iop.errors import ConfigError, IOPError, NodeRestarted
+from iop.errors import NodeRestarted
 from iop.files import remove_ready, write_ready
 from iop.node.orphans import close_record, end_orphans
 from iop.proto.node_pb2 import NodeConfigPayload
@@ -30,23 +30,27 @@ KILL_S = 3.0      # then KILL
 LAST_S = 1.0      # for what that caused; 20 s in all, with the Goodbye (5 s at most)
 
 
+def _log_failure(failure: Failure) -> None:
+    log.failure("the node does not start", failure)
+
+
 class Lifecycle:
     """The order of things around one NodeService.
 
     `dial` starts the link and `hang_up` ends it (a Deferred); both None: somebody else brings the link. `told(text)` hears
-    each step, for systemd; `fatal` is called when the node cannot start, with whether that is its configuration's fault.
+    each step, for systemd; `not_started(failure)` is called when the node cannot start.
     """
 
     def __init__(self, reactor: Any = None, *, state: str = "", marker: str = "", dial: Callable[[], None] | None = None,
                  hang_up: Callable[[], Deferred[None]] | None = None, told: Callable[[str], None] = lambda text: None,
-                 fatal: Callable[[bool], None] = lambda is_config: None) -> None:
+                 not_started: Callable[[Failure], None] = _log_failure) -> None:
         self._reactor = reactor
         self._state = state
         self._marker = marker
         self._dial = dial
         self._hang_up = hang_up
         self._told = told
-        self._fatal = fatal
+        self._not_started = not_started
         self._starting: Deferred[None] | None = None
         self._settling: Deferred[None] | None = None
         self._stopping = False
@@ -89,14 +93,6 @@ class Lifecycle:
         await close_record(service.record, earlier)
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), shutil.rmtree,
                                         os.path.join(self._state, "runs"), True)
-
-    def _not_started(self, failure: Failure) -> None:
-        """One sentence when it is the machine or the configuration; a traceback when it is us."""
-        if failure.check(IOPError, OSError):
-            log.critical("the node does not start: {why}", why=failure.getErrorMessage())
-        else:
-            log.failure("the node does not start", failure)
-        self._fatal(failure.check(ConfigError) is not None)
 
     def configured(self, link: Any) -> None:
         """The edge knows all of this node: work may come."""

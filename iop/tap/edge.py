@@ -10,14 +10,15 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python import usage
 
 from iop.addresses import host_port, is_loopback
 from iop.config import EdgeConfig, HttpListen, LinkListen, load_edge
+from iop.console.server import ConsoleServer
+from iop.edge.commands import edge_commands
 from iop.edge.nodefile import NodeFile
+from iop.edge.routes import make_site
 from iop.edge.service import EdgeService
 from iop.errors import ConfigError, IOPError
 from iop.files import make_private, remove_ready, write_private, write_ready
@@ -26,16 +27,12 @@ from iop.link.limits import default_limits
 from iop.link.listen import LinkListener
 from iop.link.peers import Peers
 from iop.link.tls import server_options
+from iop.metrics import Metrics
+from iop.store.history import History
+from iop.tap import process
 from iop.tap.notify import Notifier
-from iop.tap.process import (
-    CONFIG_REFUSED,
-    FAILED,
-    adapter_factories,
-    collect_seldom,
-    handle_signals,
-    leave_with,
-    refuse,
-)
+from iop.web import transport
+from iop.web.site import Site
 
 STOP_S = 20.0                    # for all of an orderly end
 GOODBYE_S = 6.0                  # of which links have this much
@@ -43,21 +40,15 @@ GOODBYE_S = 6.0                  # of which links have this much
 log = Logger()
 
 
-class Options(usage.Options):
+class Options(process.Options):
     """``-c edge.yaml``"""
 
-    optParameters = [["config", "c", None, "The file that describes this edge, edge.yaml."]]
     config: EdgeConfig
     warnings: list[str]
 
-    def postOptions(self) -> None:
-        if not self["config"]:
-            raise usage.UsageError("Name the configuration: -c edge.yaml")
-        try:
-            self.config = load_edge(os.path.abspath(self["config"]))
-            self.warnings = check(self.config)
-        except IOPError as error:
-            refuse(error.message)
+    def read(self, file: str) -> None:
+        self.config = load_edge(file)
+        self.warnings = check(self.config)
 
 
 def check(config: EdgeConfig) -> list[str]:
@@ -76,7 +67,7 @@ def check(config: EdgeConfig) -> list[str]:
 
 def check_adapters(config: EdgeConfig) -> list[str]:
     """Have each adapter that is installed here look at its targets; nodes may have others. Raises ConfigError."""
-    factories, unknown = adapter_factories(), []
+    factories, unknown = process.adapter_factories(), []
     for index, node in enumerate(config.nodes):
         for adapter in node.adapters:
             factory = factories.get(adapter.adapter)
@@ -116,12 +107,12 @@ class EdgeProcess(Service):
         self._notifier = Notifier(reactor)
         self._ready_file = os.path.join(config.state, "edge.ready.json")
         self._ports: list[Any] = []
-        self._history: Any = None
+        self._history: History | None = None
         self._edge: EdgeService | None = None
         self._links: LinkListener | None = None
-        self._site: Any = None
-        self._console: Any = None
-        self._metrics: Any = None
+        self._site: Site | None = None
+        self._console: ConsoleServer | None = None
+        self._metrics: Metrics | None = None
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -129,15 +120,13 @@ class EdgeProcess(Service):
         super().startService()
         for sentence in self._warnings:
             log.warn("{sentence}", sentence=sentence)
-        self._reactor.callWhenRunning(handle_signals, self._reactor, self._reread)
+        self._reactor.callWhenRunning(process.handle_signals, self._reactor, self._reread)
         self._reactor.callWhenRunning(self._start)
 
     def _start(self) -> None:
-        Deferred.fromCoroutine(self._begin()).addErrback(self._not_started)
+        Deferred.fromCoroutine(self._begin()).addErrback(partial(process.not_started, self._reactor, "the edge"))
 
     async def _begin(self) -> None:
-        from iop.store.history import History
-
         config = self._config
         make_private(config.state)
         remove_ready(self._ready_file)
@@ -147,13 +136,14 @@ class EdgeProcess(Service):
         await history.open()
         self._history = history
         node_file = NodeFile(os.path.join(config.state, "nodes.json"), self._in_thread)
-        self._edge = EdgeService(config, history, self._reactor, keyring, node_file)
-        await self._edge.start()
+        edge = self._edge = EdgeService(config, history, self._reactor, keyring, node_file)
+        await edge.start()
         if not self.running:
             return
-        where = {"link": self._listen_links(), "http": self._listen_http(), "console": self._listen_console()}
+        where = {"link": self._listen_links(edge), "http": self._listen_http(edge),
+                 "console": self._listen_console(edge, history)}
         write_ready(self._ready_file, where | {"http_tls": config.listen.http.tls is not None, "pid": os.getpid()})
-        collect_seldom()
+        process.collect_seldom()
         self._notifier.ready(f"links at {where['link']}, HTTP at {where['http']}")
         log.info("edge {edge_id} is ready: HTTP at {http}, links at {link}, console at {console}",
                  edge_id=config.edge.id, **where)
@@ -161,8 +151,8 @@ class EdgeProcess(Service):
     def _in_thread(self, function: Any, *arguments: Any) -> Deferred[Any]:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function, *arguments)
 
-    def _listen_links(self) -> str:
-        edge, config = self._at_work(), self._config
+    def _listen_links(self, edge: EdgeService) -> str:
+        config = self._config
         limits = default_limits(run_window_bytes=config.edge.run_window_bytes,
                                 link_window_bytes=config.edge.link_window_bytes)
         # Epochs grow over restarts: no edge gives out a million of them in a second.
@@ -170,29 +160,20 @@ class EdgeProcess(Service):
         self._links = LinkListener(config.edge.id, edge.greeter, peers, self._reactor, limits)
         return self._listen(config.listen.link, self._links)
 
-    def _listen_http(self) -> str:
-        from iop.edge.routes import make_site
-        from iop.metrics import Metrics
-        from iop.web import transport
-
-        edge = self._at_work()
+    def _listen_http(self, edge: EdgeService) -> str:
         self._metrics = Metrics(edge, self._reactor)
         self._metrics.start()
         self._site = make_site(edge, lambda: edge.keyring, self._config.listen.http, self._metrics, self._reactor)
         return self._listen(self._config.listen.http, self._site, partial(transport.listen, self._reactor))
 
-    def _listen_console(self) -> str | None:
-        from iop.console.server import ConsoleServer
-        from iop.edge.commands import edge_commands
-
-        listen, edge = self._config.listen.console, self._at_work()
+    def _listen_console(self, edge: EdgeService, history: History) -> str | None:
+        listen = self._config.listen.console
         if listen is None:
             return None
-        namespace = {"edge": edge, "history": self._history, "process": self} if listen.manhole else None
+        namespace = {"edge": edge, "history": history, "process": self} if listen.manhole else None
         self._console = ConsoleServer(edge_commands(edge), lambda caller: caller, listen, self._console_path, self._reactor,
-                                      namespace, self._history.audit, name=edge.edge_id)
-        port = self._reactor.listenTCP(listen.port, self._console, interface=listen.host)
-        return self._opened(port)
+                                      namespace, history.audit, name=edge.edge_id)
+        return self._opened(self._reactor.listenTCP(listen.port, self._console, interface=listen.host))
 
     def _console_path(self, name: str) -> str:
         """The host key, which the edge makes, lies in the state folder; what a person writes, beside edge.yaml."""
@@ -211,22 +192,6 @@ class EdgeProcess(Service):
         address = port.getHost()
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104  # where to reach it
         return host_port(host, address.port)
-
-    def _not_started(self, failure: Any) -> None:
-        """One sentence when it is the machine or the configuration; a traceback when it is us."""
-        if failure.check(ConfigError):
-            log.critical("the edge does not start: {why}", why=failure.value.message)
-        elif failure.check(IOPError, OSError, CannotListenError):
-            log.critical("the edge does not start: {why}", why=failure.getErrorMessage())
-        else:
-            log.failure("the edge does not start", failure)
-        leave_with(CONFIG_REFUSED if failure.check(ConfigError) else FAILED)
-        self._reactor.stop()
-
-    def _at_work(self) -> EdgeService:
-        if self._edge is None:
-            raise RuntimeError("the edge has not been started")
-        return self._edge
 
     # --- while it runs ----------------------------------------------------------------------------------------------
 
@@ -292,8 +257,4 @@ class EdgeProcess(Service):
 
 
 def makeService(options: Options) -> EdgeProcess:
-    from twisted.internet import reactor
-
-    # Reactor timers run on the wall clock otherwise, and a clock that jumps would fire or hold them all.
-    reactor.seconds = time.monotonic  # type: ignore[attr-defined]
-    return EdgeProcess(options.config, reactor, options.warnings)
+    return EdgeProcess(options.config, process.install_reactor(), options.warnings)

@@ -6,14 +6,12 @@ import hashlib
 import os
 import secrets
 import sys
-import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from twisted.application.service import IService, MultiService
+from twisted.application.service import MultiService
 from twisted.logger import Logger
-from twisted.python import usage
-from zope.interface import implementer
 
 from iop._version import VERSION_TEXT
 from iop.addresses import is_loopback
@@ -22,7 +20,8 @@ from iop.errors import ConfigError, IOPError
 from iop.files import make_private, read_secret, take_lock
 from iop.keys import Secret
 from iop.link.dial import LinkDialer
-from iop.link.tls import client_options
+from iop.link.session import PROTOCOL
+from iop.link.tls import ClientOptions, client_options
 from iop.node import processes
 from iop.node.commands import node_commands
 from iop.node.lifecycle import Lifecycle
@@ -34,40 +33,28 @@ from iop.node.spawn import Spawner
 from iop.node.tools import Tools
 from iop.proto.link_pb2 import Hello
 from iop.store.record import NodeRecord
+from iop.tap import process
 from iop.tap.notify import Notifier
-from iop.tap.process import (
-    CONFIG_REFUSED,
-    FAILED,
-    adapter_factories,
-    handle_signals,
-    leave_with,
-    refuse,
-)
 
 log = Logger()
 
 TAKEN = 75                # EX_TEMPFAIL of sysexits.h: another node uses this state folder
-PROTOCOL = 1
 
 
-class Options(usage.Options):
-    """The command line of ``twistd iop-node``."""
+class Options(process.Options):
+    """``-c node.yaml``"""
 
-    optParameters = [["config", "c", None, "The file that describes this node, node.yaml."]]
     config: NodeConfig
+    policy: Policy
+    token: Secret
+    tls: ClientOptions | None
 
-    def postOptions(self) -> None:
-        """Everything that can be wrong in the files, told as one sentence and exit code 78."""
-        if not self["config"]:
-            raise usage.UsageError("Name the configuration: -c node.yaml")
-        try:
-            self.config = load_node(os.path.abspath(self["config"]))
-            self.policy = read_policy(self.config)
-            self.token = read_token(self.config, os.environ)
-            self.tls = tls_of(self.config)
-            make_private(self.config.state)
-        except IOPError as error:
-            refuse(f"{error.message} {error.hint}".strip())
+    def read(self, file: str) -> None:
+        self.config = load_node(file)
+        self.policy = read_policy(self.config)
+        self.token = read_token(self.config, os.environ)
+        self.tls = tls_of(self.config)
+        make_private(self.config.state)
 
 
 def read_policy(config: NodeConfig) -> Policy:
@@ -77,26 +64,15 @@ def read_policy(config: NodeConfig) -> Policy:
 
 def read_token(config: NodeConfig, environment: Mapping[str, str]) -> Secret:
     """From systemd's credential, where there is one, else from the file that node.yaml names. Raises ConfigError."""
-    credential = os.path.join(environment.get("CREDENTIALS_DIRECTORY", ""), "token")
-    if environment.get("CREDENTIALS_DIRECTORY") and os.path.exists(credential):
-        text = _read_credential(credential)
-    else:
-        text = read_secret(config.path(config.edge.token_file))
+    credentials = environment.get("CREDENTIALS_DIRECTORY", "")
+    given = os.path.join(credentials, "token")
+    text = read_secret(given if credentials and os.path.exists(given) else config.path(config.edge.token_file))
     if not text:
         raise ConfigError("The node's token is empty; make one with `iop keys new node NAME` at the edge.")
     return Secret(text)
 
 
-def _read_credential(file: str) -> str:
-    """systemd has seen to who may read it, by means that a file's mode does not show."""
-    try:
-        with open(file, encoding="ascii") as stream:
-            return stream.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The credential {file} cannot be read: {error}.") from None
-
-
-def tls_of(config: NodeConfig) -> Any:
+def tls_of(config: NodeConfig) -> ClientOptions | None:
     """What the link is checked by; None for plain TCP on loopback. Raises ConfigError."""
     edge = config.edge
     if edge.plain:
@@ -118,18 +94,18 @@ def node_marker(config: NodeConfig) -> str:
     return f"{config.node.id}.{folder}"
 
 
-@implementer(IService)
 class NodeProcess(MultiService):
     """The node's services, the lock of its state folder, and the signals of its process."""
 
+    name = "iop-node"
+
     def __init__(self, reactor: Any, options: Options) -> None:
         super().__init__()
-        self.setName("iop-node")
         self._reactor = reactor
         self._options = options
         self._config: NodeConfig = options.config
         self._lock: int | None = None
-        self._notifier: Notifier | None = None
+        self._notifier = Notifier(reactor)
         self._instance = secrets.token_hex(8)
         self._boot_id = processes.boot_id()
         self.node = self._wire()
@@ -140,21 +116,21 @@ class NodeProcess(MultiService):
         marker = {"IOP_NODE": node_marker(config)}
         spawner = Spawner(reactor, marker, self._program_started)
         tools = Tools(reactor, spawner, self._options.policy, os.path.join(config.state, "runs"), dict(os.environ))
-        offers = Offers(config.adapters, tools, lambda: adapter_factories().values())
+        offers = Offers(config.adapters, tools, lambda: process.adapter_factories().values())
         lifecycle = Lifecycle(reactor, state=config.state, marker=f"IOP_NODE={marker['IOP_NODE']}", dial=self._dial,
-                              hang_up=self._hang_up, told=self._told, fatal=self._fatal)
+                              hang_up=self._hang_up, told=self._notifier.ready,
+                              not_started=partial(process.not_started, reactor, "the node"))
         node = NodeService(
             config.node.id, offers=offers, tools=tools, record=NodeRecord(os.path.join(config.state, "node.db"), reactor),
             clock=reactor, marker=marker, labels=config.node.labels, lifecycle=lifecycle, commands=node_commands())
         self._dialer = LinkDialer(self._hello, node, reactor)
         return node
 
-    # --- IService
+    # --- starting and stopping
 
     def startService(self) -> None:
         self._lock_state()
-        self._notifier = Notifier(self._reactor)
-        self._reactor.callWhenRunning(handle_signals, self._reactor, self.reload)
+        self._reactor.callWhenRunning(process.handle_signals, self._reactor, self.reload)
         self.node.facts = machine_facts()
         if self._config.policy.mode == "trusting":
             log.warn("policy.mode is trusting: whoever commands the edge can run any program on this machine")
@@ -162,8 +138,7 @@ class NodeProcess(MultiService):
         find_gpus(self._reactor, os.environ.get("PATH", os.defpath), self._gpus_found)
 
     def stopService(self) -> Any:
-        if self._notifier is not None:
-            self._notifier.stopping()
+        self._notifier.stopping()
         return super().stopService()
 
     def _lock_state(self) -> None:
@@ -198,20 +173,11 @@ class NodeProcess(MultiService):
         self.node.facts = {**self.node.facts, "gpus": names}
         self.node.tell_status()
 
-    def _told(self, text: str) -> None:
-        if self._notifier is not None:
-            self._notifier.ready(text)
-
-    def _fatal(self, is_config: bool) -> None:
-        leave_with(CONFIG_REFUSED if is_config else FAILED)
-        self._reactor.stop()
-
     # --- SIGHUP
 
     def reload(self) -> None:
         """Read the policy again; a file that is wrong changes nothing."""
-        if self._notifier is not None:
-            self._notifier.reloading()
+        self._notifier.reloading()
         try:
             policy = read_policy(load_node(self._config.file))
         except IOPError as error:
@@ -219,11 +185,8 @@ class NodeProcess(MultiService):
         else:
             self.node.policy_changed(policy)
             log.info("the policy was read again: {mode}", mode=policy.mode)
-        self._told("reloaded")
+        self._notifier.ready("reloaded")
 
 
 def makeService(options: Options) -> NodeProcess:
-    """The services of one node."""
-    from twisted.internet import reactor
-    reactor.seconds = time.monotonic  # type: ignore[attr-defined]  # timers must not follow the wall clock
-    return NodeProcess(reactor, options)
+    return NodeProcess(process.install_reactor(), options)

@@ -1,4 +1,4 @@
-"""What the taps share: exit codes and signals; as sysexits.h and systemd have them."""
+"""What the taps share: the command line, signals, and the ends of a process; as sysexits.h and systemd have them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,63 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
 from twisted.plugin import getPlugins
+from twisted.python import usage
+from twisted.python.failure import Failure
 
 from iop import adapters
+from iop.errors import CONFIG_REFUSED, FAILED, ConfigError, IOPError
 from iop.interfaces import IAdapterFactory
 
-CONFIG_REFUSED = 78              # EX_CONFIG: starting again cannot help
-FAILED = 1
+log = Logger()
 
 
-def refuse(sentence: str) -> NoReturn:
-    """End before anything was started: one sentence, and the exit code that says that the configuration is at fault."""
-    sys.stderr.write(f"{sentence}\n")
-    raise SystemExit(CONFIG_REFUSED)
+class Options(usage.Options):
+    """``-c FILE``: a configuration that is wrong ends the process before anything is opened."""
+
+    optParameters = [["config", "c", None, "The YAML file that describes it."]]
+
+    def postOptions(self) -> None:
+        """All that is wrong is told as one sentence, with the exit code that says that starting again cannot help."""
+        if not self["config"]:
+            raise usage.UsageError("Name the configuration: -c FILE")
+        try:
+            self.read(os.path.abspath(self["config"]))
+        except IOPError as error:
+            sys.stderr.write(f"{error.message} {error.hint}".strip() + "\n")
+            raise SystemExit(CONFIG_REFUSED) from None
+
+    def read(self, file: str) -> None:
+        """Read and check all that can be known before the start. Raises an IOPError."""
+        raise NotImplementedError
 
 
-def leave_with(code: int) -> None:
+def install_reactor() -> Any:
+    """The reactor, its timers on a clock that never jumps: on the wall clock, a jump would fire or hold them all."""
+    from twisted.internet import reactor
+
+    reactor.seconds = time.monotonic  # type: ignore[attr-defined]
+    return reactor
+
+
+def not_started(reactor: Any, what: str, failure: Failure) -> None:
+    """End a process that cannot start: one sentence when it is its machine or configuration, a traceback when it is us."""
+    if failure.check(IOPError, OSError, CannotListenError):
+        log.critical("{what} does not start: {why}", what=what, why=failure.getErrorMessage())
+    else:
+        log.failure("{what} does not start", failure, what=what)
+    _leave_with(CONFIG_REFUSED if failure.check(ConfigError) else FAILED)
+    reactor.stop()
+
+
+def _leave_with(code: int) -> None:
     """Have the process end with `code` once the reactor has stopped; twistd itself knows only success."""
     def leave() -> None:
         sys.stdout.flush()
