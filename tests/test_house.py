@@ -90,15 +90,8 @@ def test_no_modules_import_one_another_in_a_circle():
         visit(module, ())
 
 
-def test_the_reactor_is_imported_only_by_the_wiring():
-    names = {"twisted.internet.reactor"}
-    assert [module for module, path in sorted(SOURCES.items())
-            if imports_of(path) & names and room(module) not in ("tap", "cli")] == []
-
-
-def test_the_reactor_is_imported_in_one_place_of_a_process():
-    importers = [module for module, path in sorted(SOURCES.items()) if "twisted.internet.reactor" in imports_of(path)]
-    assert len(importers) <= len([name for name in ("iop.tap.edge", "iop.tap.node") if name in SOURCES])
+def test_the_reactor_is_imported_in_one_place():
+    assert [module for module, path in SOURCES.items() if "twisted.internet.reactor" in imports_of(path)] == ["iop.tap.process"]
 
 
 def test_sql_is_known_to_the_store_alone():

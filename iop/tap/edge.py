@@ -257,4 +257,4 @@ class EdgeProcess(Service):
 
 
 def makeService(options: Options) -> EdgeProcess:
-    return EdgeProcess(options.config, process.install_reactor(), options.warnings)
+    return EdgeProcess(options.config, process.steady_reactor(), options.warnings)

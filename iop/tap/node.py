@@ -189,4 +189,4 @@ class NodeProcess(MultiService):
 
 
 def makeService(options: Options) -> NodeProcess:
-    return NodeProcess(process.install_reactor(), options)
+    return NodeProcess(process.steady_reactor(), options)

@@ -45,7 +45,7 @@ class Options(usage.Options):
         raise NotImplementedError
 
 
-def install_reactor() -> Any:
+def steady_reactor() -> Any:
     """The reactor, its timers on a clock that never jumps: on the wall clock, a jump would fire or hold them all."""
     from twisted.internet import reactor
 
