@@ -2,8 +2,8 @@
 
 ::
 
-    a run begins or ends, or nothing is under way --> all that waits goes to history, in one write
-    a write is under way                          --> what comes meanwhile is the next one, one row a run
+    nothing is under way --> all that waits goes to history, in one write
+    a write is under way --> what comes meanwhile is the next one, one row a run
 
 A history that cannot be written stops nothing that runs: the batches stay in their logs, nothing is acknowledged, and the
 node's window holds the rest back. Once it can be written again, everything follows in order.
@@ -74,7 +74,6 @@ class Recorder:
         self._refused = refused
         self._pending: dict[Run, deque[Row]] = {}    # all that is not known to be committed
         self._waiting: list[Row] = []                # of these, what is to be sent
-        self._urgent = False
         self._under_way = 0              # writes
         self._stalled: set[Run] = set()
         self._again: Any = None
@@ -82,8 +81,6 @@ class Recorder:
 
     def write(self, run: Run, entry: Entry, changes: dict[str, Any] | None) -> None:
         """Append `entry` to history, with column `changes` of its run, at the next flush or soon after."""
-        if changes:
-            self._urgent = True          # what else is written of a run's columns must not overtake them
         rows = self._pending.get(run)
         if rows is None:
             rows = self._pending[run] = deque()
@@ -101,8 +98,13 @@ class Recorder:
 
     def flush(self) -> None:
         """Called when a read has told all it has."""
-        if self._waiting and (self._urgent or not self._under_way):
-            rows, self._waiting, self._urgent = self._waiting, [], False
+        if not self._under_way:
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Give history all that waits: what is written next of a run's columns must not overtake it."""
+        if self._waiting:
+            rows, self._waiting = self._waiting, []
             self._send(rows)
 
     def _send(self, rows: list[Row]) -> None:

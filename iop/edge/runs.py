@@ -69,6 +69,7 @@ class Runs:
     def change(self, run: Run, **changes: Any) -> Deferred[None]:
         """Set columns of a run, in memory now and in history soon."""
         _apply(run.record, changes)
+        self.recorder.hurry()
         done: Deferred[None] = self._history.update_run(run.run_id, changes)
         return done
 

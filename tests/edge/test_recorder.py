@@ -69,12 +69,14 @@ def test_what_comes_during_a_commit_is_one_row_a_run_in_the_next(desk: Desk) -> 
     assert desk.told == ["one 1", "one 2", "one 3", "one 4", "other 2", "other 3", "other 4"]
 
 
-def test_a_change_of_a_run_waits_for_no_commit(desk: Desk) -> None:
+def test_in_a_hurry_no_commit_is_waited_for(desk: Desk) -> None:
     desk.write(desk.one, 1)
     desk.recorder.flush()
     desk.write(desk.one, 2)
     desk.write(desk.one, 3, {"state": "completed"})
     desk.recorder.flush()
+    assert len(desk.writes) == 1
+    desk.recorder.hurry()
     assert desk.rows(1) == [("one", 2, 3, {"state": "completed"})]
 
 
@@ -114,7 +116,7 @@ def test_a_row_that_was_sent_grows_no_more(desk: Desk) -> None:
     desk.write(desk.one, 1)
     desk.recorder.flush()
     desk.write(desk.one, 2, {"state": "completed"})
-    desk.recorder.flush()
+    desk.recorder.hurry()
     assert [desk.rows(0), desk.rows(1)] == [[("one", 1, 1, None)], [("one", 2, 2, {"state": "completed"})]]
 
 

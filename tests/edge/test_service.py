@@ -106,6 +106,20 @@ def test_what_one_read_brings_of_a_run_is_one_entry_and_one_row(edge: FakeEdge) 
             entry.batch for entry in entries]
 
 
+def test_a_later_state_of_a_run_is_written_behind_the_earlier_one(edge: FakeEdge) -> None:
+    node = edge.node()
+    edge.submit()
+    edge.submit()
+    one, other = node.all("run_request")
+    edge.history.held = True
+    node.emit(one, 1, output("under way"))
+    node.emit(other, 1, output("waits for its commit"))
+    node.pair.cut()
+    edge.history.held = False
+    edge.history.commit()
+    assert edge.run(other.run_id).state == edge.history.kept.runs[other.run_id].state == "disconnected"
+
+
 def test_events_are_heard_before_what_the_node_says_after_them(edge: FakeEdge) -> None:
     node = edge.node(told=status(concurrency=1))
     edge.submit()
