@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from iop.errors import IOPError
 from iop.events import json_encode
 
 # C0 but newline and tab, DEL, C1, bidi controls, lone surrogates, and the invisible tag characters.
@@ -159,6 +160,14 @@ def result_text(result: Any, columns: Sequence[Column] = (), rows: str = "", wid
     if isinstance(result, list):
         return "".join(_entry(entry, "") for entry in result) or "none\n"
     return "" if result is None else safe_tty(str(result)).rstrip("\n") + "\n"
+
+
+def error_text(error: IOPError, json: bool, *, head: str = "error") -> str:
+    """An error as text that is safe, ending in a newline: a sentence with its hint below it, or the API's error object."""
+    if json:
+        return json_line({"error": error.as_dict()}) + "\n"
+    hint = f"\n{' ' * len(head)}  {error.hint}" if error.hint else ""
+    return safe_tty(f"{head}: {error.message}{hint}\n")
 
 
 def event_note(event: Mapping[str, Any]) -> str:

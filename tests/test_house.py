@@ -91,7 +91,8 @@ def test_no_modules_import_one_another_in_a_circle():
 
 
 def test_the_reactor_is_imported_in_one_place():
-    assert [module for module, path in SOURCES.items() if "twisted.internet.reactor" in imports_of(path)] == ["iop.tap.process"]
+    importers = [module for module, path in SOURCES.items() if "twisted.internet.reactor" in imports_of(path)]
+    assert importers == ["iop.tap.process"]
 
 
 def test_sql_is_known_to_the_store_alone():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import click
 
 from iop.cli.find import find_edge
 from iop.errors import CANCELLED, IOPError, exit_code
-from iop.rendering import safe_tty
+from iop.rendering import error_text
 
 
 class Group(click.Group):
@@ -35,12 +34,7 @@ class Group(click.Group):
 
 def tell(error: IOPError) -> None:
     """An error on standard error: for people, or as the API's error object where --json was given."""
-    if "--json" in sys.argv:
-        click.echo(json.dumps({"error": error.as_dict()}), err=True)
-        return
-    click.echo(f"iop: {safe_tty(error.message)}", err=True)
-    if error.hint:
-        click.echo(f"     {safe_tty(error.hint)}", err=True)
+    click.echo(error_text(error, "--json" in sys.argv, head="iop"), nl=False, err=True)
 
 
 def examples(*lines: str) -> str:

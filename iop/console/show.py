@@ -1,4 +1,4 @@
-"""How results, streams and errors look in a session; the one place where the console's text is made safe."""
+"""How results and streams look in a session; the one place where the console's text is made safe."""
 
 from __future__ import annotations
 
@@ -50,14 +50,6 @@ def shown_items(call: Call, stream: Any, items: list[dict[str, Any]]) -> list[tu
         elif text:
             shown.append((channel, safe_tty(text)))
     return shown
-
-
-def shown_error(error: IOPError, json: bool) -> str:
-    """An error as text that is safe, ending in a newline."""
-    if json:
-        return json_line({"error": error.as_dict()}) + "\n"
-    hint = f"\n  {error.hint}" if error.hint else ""
-    return safe_tty(f"error: {error.message}{hint}\n")
 
 
 def error_of(failure: Failure) -> IOPError:
