@@ -21,6 +21,7 @@ from iop.requirements import Program
 log = Logger()
 
 CHECK_EVERY_S = 15.0
+AWAY_EVERY_S = 3.0         # where a backend is away: who starts it wants to use it
 CHECK_LIMIT_S = 6.0        # an adapter's own limit is 5
 FIRST_WAIT_S = 2.0         # a new configuration is told after this long, checked or not
 UNCHECKED = "It is being looked at."
@@ -39,9 +40,11 @@ class HealthWatch:
         self._known: dict[str, tuple[object, Health]] = {}   # adapter name: which adapter answered, and what
         self._loop = LoopingCall(self._round)
         self._loop.clock = clock
+        self._whole_round_s = 0.0                            # clock time at which all are checked, also those that are there
 
     def start(self) -> None:
-        self._loop.start(CHECK_EVERY_S, now=False)
+        self._whole_round_s = self._clock.seconds() + CHECK_EVERY_S
+        self._loop.start(AWAY_EVERY_S, now=False)
 
     def stop(self) -> None:
         if self._loop.running:
@@ -72,8 +75,14 @@ class HealthWatch:
         return waiting
 
     def _round(self) -> Deferred[Any]:
+        whole = self._clock.seconds() >= self._whole_round_s
+        if whole:
+            self._whole_round_s = self._clock.seconds() + CHECK_EVERY_S
         return gatherResults([self._check(backend) for backend in list(self._backends().values())
-                              if IHealth.providedBy(backend.adapter)])
+                              if IHealth.providedBy(backend.adapter) and (whole or self._away(backend))])
+
+    def _away(self, backend: Backend) -> bool:
+        return any(self.of(backend, target) for target in backend.targets)
 
     def _check(self, backend: Backend) -> Deferred[None]:
         asked = maybeDeferred(IHealth(backend.adapter).check).addTimeout(CHECK_LIMIT_S, self._clock)

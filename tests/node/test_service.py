@@ -417,6 +417,19 @@ def test_a_change_of_health_is_a_new_status() -> None:
     assert len(house.edge.of("node_status")) == 2
 
 
+def test_a_backend_that_is_away_is_looked_for_more_often_than_one_that_is_there() -> None:
+    house = House()
+    house.adapter.health = {"t": "The server does not answer."}
+    house.clock.pump([1] * 14)
+    house.pair.pump()
+    assert len(house.edge.of("node_status")) == 1
+    house.clock.pump([1])
+    house.adapter.health = {}
+    house.clock.pump([1] * 3)
+    house.pair.pump()
+    assert [status.adapters[0].targets[0].ready for status in house.edge.of("node_status")] == [True, False, True]
+
+
 def test_a_slow_check_does_not_hold_the_status_back() -> None:
     house = House(connect=False)
     original = house.factory.build
