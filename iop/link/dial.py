@@ -81,12 +81,12 @@ class LinkDialer(ReconnectingClientFactory):
             self._resolution.cancel()
         if self._current is None:
             return succeed(None)
-        self._stopped = Deferred()
+        stopped = self._stopped = Deferred()
         if self._current.up:
             self._current.close("stopping", "This side is stopping.")
         else:
             self._current.abort(LinkDown("Stopped before it was greeted."))
-        return self._stopped if self._stopped is not None else succeed(None)
+        return stopped
 
     # --- the factory ----------------------------------------------------------------------------------------------
 

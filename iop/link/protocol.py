@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -112,7 +113,8 @@ class LinkProtocol(Int32StringReceiver):
         self._unprocessed = data[start:]
         if self._frames:
             self._frames = 0
-            self._tell("read_finished")
+            if self._handler is not None:
+                self._tell(self._handler.read_finished)
         if self.session.state in OVER:
             self._unprocessed = b""
 
@@ -130,10 +132,7 @@ class LinkProtocol(Int32StringReceiver):
             own(self, kind, message)
             return
         self._frames += 1
-        try:
-            self._handler.frame_received(self, kind, message, packed)
-        except Exception:
-            self._handler_failed("frame_received")
+        self._tell(self._handler.frame_received, kind, message, packed)
 
     def _too_long(self, length: int, start: bytes) -> None:
         if self.session.state in OVER:
@@ -152,7 +151,7 @@ class LinkProtocol(Int32StringReceiver):
             self.sendString(string)
 
     def close(self, code: str, message: str) -> None:
-        """Say Goodbye (Reject, when not greeted yet) and close; the transport is aborted 5 s later where it still stands."""
+        """Say Goodbye, where it is greeted, and close; the transport is aborted 5 s later where it still stands."""
         if self.session.state in OVER:
             return
         self._reason = self._reason or LinkDown(f"Closed on this side ({code}): {message}")
@@ -173,7 +172,7 @@ class LinkProtocol(Int32StringReceiver):
         """Greeted: from here on the role talks."""
         self._handler, self.peer_id, self.epoch = handler, peer_id, epoch
         self.MAX_LENGTH = self.session.max_length
-        self._tell("link_up")
+        self._tell(handler.link_up)
 
     def refuse(self, code: str, message: str, retry_after_s: float) -> None:
         """Answer a Hello, or what stands for it, with Reject."""
@@ -242,19 +241,14 @@ class LinkProtocol(Int32StringReceiver):
         self._abort_call = None
         self.transport.abortConnection()
 
-    def _tell(self, what: str, *arguments: Any) -> None:
+    def _tell(self, method: Callable[..., None], *arguments: Any) -> None:
         """Call the role; a fault of its ends this link and nothing else."""
-        if self._handler is None:
-            return
         try:
-            getattr(self._handler, what)(self, *arguments)
+            method(self, *arguments)
         except Exception:
-            self._handler_failed(what)
-
-    def _handler_failed(self, what: str) -> None:
-        self.log.failure("the role failed in {what} of the link with {peer}; the link is closed", what=what,
-                         peer=self.peer_id)
-        self.close("internal_error", "The other side failed inside; its log has the details.")
+            self.log.failure("the role failed in {method} of the link with {peer}; the link is closed",
+                             method=method.__name__, peer=self.peer_id)
+            self.close("internal_error", "The other side failed inside; its log has the details.")
 
     def _gone(self, reason: IOPError, failure: Failure | None) -> None:
         if self._closed:
@@ -268,10 +262,7 @@ class LinkProtocol(Int32StringReceiver):
         self._host.link_closed(self, reason, failure)
         handler, self._handler = self._handler, None
         if handler is not None:
-            try:
-                handler.link_down(self, reason)
-            except Exception:
-                self.log.failure("the role failed in link_down of the link with {peer}", peer=self.peer_id)
+            self._tell(handler.link_down, reason)
         for probe in list(self._probes.values()):
             probe.cancel()           # last: who waits for it lets a newcomer in at once
 
