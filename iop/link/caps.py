@@ -18,6 +18,7 @@ EVENTS = 1_000                       # in a batch
 ITEMS = 10_000                       # in any other list: targets above all
 MAP_ENTRIES = 1_000
 STRING_CHARS = 64 * 1024             # of any text but a prompt; bytes fields are payload
+HARMLESS_BYTES = 1_000               # whatever a message of this size holds, no cap is below: one byte an item at least
 
 _LISTS = {
     link_pb2.RunsReport.DESCRIPTOR.fields_by_name["runs"].full_name: 1_000,

@@ -31,7 +31,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from iop.errors import LocalProtocolError, RemoteProtocolError, TooLarge
-from iop.link.caps import TooMany, check_for
+from iop.link.caps import HARMLESS_BYTES, TooMany, check_for
 from iop.link.limits import GREETING_BYTES, PINGS_A_SWEEP, agreed
 from iop.link.parts import Transfers, split
 from iop.proto import link_pb2
@@ -161,10 +161,11 @@ class Session:
         if check is None:
             return self._unexpected(kind)
         message = getattr(frame, kind)
-        try:
-            check(message)
-        except TooMany as error:
-            raise RemoteProtocolError(str(error), code="too_many") from None
+        if len(data) > HARMLESS_BYTES:
+            try:
+                check(message)
+            except TooMany as error:
+                raise RemoteProtocolError(str(error), code="too_many") from None
         if kind in _MOVING:
             if kind == "part":
                 return self._part_received(message, joined)
@@ -206,10 +207,11 @@ class Session:
         if check is None:
             return self._unsendable(kind)
         packed = pack(kind, message)
-        try:
-            check(message)
-        except TooMany as error:
-            raise TooLarge(str(error)) from None
+        if len(packed) > HARMLESS_BYTES:
+            try:
+                check(message)
+            except TooMany as error:
+                raise TooLarge(str(error)) from None
         if len(packed) <= self.limits.part_bytes and len(packed) <= self.max_length:
             strings = [packed]
         else:

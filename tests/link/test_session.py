@@ -8,6 +8,7 @@ import random
 import pytest
 
 from iop.errors import LocalProtocolError, ProtocolError, RemoteProtocolError, TooLarge
+from iop.link import caps
 from iop.link import session as session_module
 from iop.link.caps import require_native_protobuf
 from iop.link.limits import default_limits
@@ -340,3 +341,8 @@ def test_a_refused_dialer_is_closed():
 def test_the_tables_know_every_kind_they_name():
     named = set().union(*SENDS.values(), *RECEIVES.values())
     assert named <= set(session_module.KINDS)
+
+
+def test_no_cap_is_below_what_passes_unchecked() -> None:
+    limits = (caps.EVENTS, caps.ITEMS, caps.MAP_ENTRIES, caps.STRING_CHARS, *caps._LISTS.values())
+    assert min(limits) >= caps.HARMLESS_BYTES
