@@ -183,7 +183,7 @@ class CliFactory:
         settings = checks.read_settings(target, CliSettings)
         rules.check_argv(settings.argv)
         rules.check_environment(settings.env)
-        checks.checked_seconds(int_s=settings.int_s, term_s=settings.term_s)
+        checks.check_seconds(int_s=settings.int_s, term_s=settings.term_s)
         if settings.prompt and (settings.prompt == "argument") is not settings.by_argument:
             raise ConfigError(f"prompt: {settings.prompt} does not fit argv; allowed is `argument` with {{prompt}} as an "
                               "element of argv, or `stdin` without it.")

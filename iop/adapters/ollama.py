@@ -147,10 +147,9 @@ class OllamaFactory:
 
     def settings(self, target: TargetConfig) -> OllamaSettings:
         settings = checks.read_settings(target, OllamaSettings)
-        checks.checked_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
-        values = {name: getattr(settings, name) for name in settings.__struct_fields__}
-        return OllamaSettings(**(values | {"url": checks.checked_url("url", settings.url),
-                                           "model": settings.model or target.name}))
+        checks.check_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
+        return msgspec.structs.replace(settings, url=checks.checked_url("url", settings.url),
+                                       model=settings.model or target.name)
 
     def requirements(self, settings: OllamaSettings) -> list[Upstream]:
         return [Upstream(settings.url)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.plugin import IPlugin
 from zope.interface import implementer
@@ -40,19 +41,15 @@ class OpenAISettings(Settings):
 
 def checked(settings: OpenAISettings, target: TargetConfig) -> OpenAISettings:
     """With its defaults filled in. Raises ConfigError."""
-    checks.checked_headers(settings.headers)
-    checks.checked_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
-    checks.checked_path("health_path", settings.health_path)
+    checks.check_headers(settings.headers)
+    checks.check_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
+    checks.check_path("health_path", settings.health_path)
     if settings.metrics_path:
-        checks.checked_path("metrics_path", settings.metrics_path)
+        checks.check_path("metrics_path", settings.metrics_path)
     if settings.api_key_file and not settings.api_key_file.startswith("/"):
         raise ConfigError("api_key_file must be an absolute path, of a file on the node's machine with mode 0600.")
-    return _replaced(settings, url=checks.checked_url("url", settings.url), model=settings.model or target.name)
-
-
-def _replaced(settings: OpenAISettings, **changes: Any) -> OpenAISettings:
-    values = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    return type(settings)(**(values | changes))
+    return msgspec.structs.replace(settings, url=checks.checked_url("url", settings.url),
+                                   model=settings.model or target.name)
 
 
 @implementer(IAdapter, IHealth)

@@ -59,23 +59,21 @@ def checked_url(key: str, url: str) -> str:
     return url.rstrip("/")
 
 
-def checked_path(key: str, path: str) -> str:
+def check_path(key: str, path: str) -> None:
     if not re.fullmatch(r"/[A-Za-z0-9._~/-]{0,200}", path):
         raise ConfigError(f"{key}: {path[:200]!r} is not a path; allowed is one like /health.")
-    return path
 
 
-def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+def check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _HEADER.fullmatch(name) or name.lower() in _OURS:
             raise ConfigError(f"headers: {name[:100]!r} cannot be set here; allowed are header names other than "
                               f"{', '.join(sorted(_OURS))}.")
         if re.search(r"[\x00-\x1f\x7f]", value) or not value.isascii():
             raise ConfigError(f"headers: the value of {name} must be printable ASCII.")
-    return headers
 
 
-def checked_seconds(**seconds: float) -> None:
+def check_seconds(**seconds: float) -> None:
     for key, value in seconds.items():
         if not 0 < value <= 86_400:
             raise ConfigError(f"{key}: {value:g} is not allowed; allowed is more than 0 and at most 86400 (seconds).")
