@@ -38,6 +38,8 @@ from iop.proto.run_pb2 import EventBatch, Resend, RunAccepted, RunRejected, Sour
 
 log = Logger()
 
+_NOT_YOURS = "The token is not known here, or is another node's; make one with `iop keys new node ID` where the edge runs."
+
 
 @dataclass(frozen=True, slots=True)
 class Desk:
@@ -70,7 +72,10 @@ class NodeGreeter:
     async def _greet(self, hello: Hello, remote: str) -> NodeLink:
         if self.closed:
             raise Draining("The edge is stopping.")
-        key = self._keyring_of().verify("node", hello.token)
+        try:
+            key = self._keyring_of().verify("node", hello.token)
+        except AuthFailed:
+            raise AuthFailed(_NOT_YOURS) from None
         if key.owner != hello.peer_id:
             # A stolen or misplaced token: the only refusal of which the audit trail is told, since anyone can cause the
             # others, as often as they like.
@@ -78,7 +83,7 @@ class NodeGreeter:
                 Source(face="node", principal=key.owner, request_id=hello.instance), "node_refused",
                 {"keyid": key.keyid, "owner": key.owner, "claimed": hello.peer_id, "remote": remote})
             self._desk.bus.tell("node_refused", node_id=key.owner, claimed=hello.peer_id, remote=remote)
-            raise AuthFailed()
+            raise AuthFailed(_NOT_YOURS)
         return NodeLink(self._desk, self._desk.registry.known(hello.peer_id), key, hello)
 
 

@@ -6,11 +6,13 @@ Welcome; after a Reject the next try is 60 s away or more (30 s for duplicate_no
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionRefusedError, TimeoutError
 from twisted.internet.interfaces import IAddress, IConnector, IReactorTime
 from twisted.internet.protocol import ReconnectingClientFactory
 from twisted.logger import Logger
@@ -99,7 +101,7 @@ class LinkDialer(ReconnectingClientFactory):
 
     def clientConnectionFailed(self, connector: IConnector, reason: Failure) -> None:
         if self.continueTrying:
-            self._failed(LinkDown(f"Cannot connect to {self._address}: {reason.getErrorMessage()}"))
+            self._failed(LinkDown(_no_connection(self._address, reason)))
         super().clientConnectionFailed(connector, reason)
 
     def retry(self, connector: IConnector | None = None) -> None:
@@ -180,7 +182,7 @@ class LinkDialer(ReconnectingClientFactory):
         asked_s = reject.retry_after_s if 0 < reject.retry_after_s <= LONGEST_S else 0.0
         self._refused_s = max(shortest_s, asked_s)
         error = LinkRefused(reject.message, code=reject.code or "link_refused", retry_after_s=self._refused_s)
-        self.log.warn("{address} refuses the link ({code}): {reason}; the next try is in {retry_s:.0f} s or more",
+        self.log.warn("{address} refuses the link ({code}): {reason} The next try is in {retry_s:.0f} s or more.",
                       address=self._address, code=error.code, reason=error.message, retry_s=self._refused_s)
         link.abort(error)
         if self._on_refused is not None:
@@ -193,7 +195,7 @@ class LinkDialer(ReconnectingClientFactory):
         return reason
 
     def _failed(self, error: IOPError) -> None:
-        self.log.warn("no link to {address}: {reason}", address=self._address, code=error.code, reason=error.message)
+        self.log.warn("no link yet: {reason}", address=self._address, code=error.code, reason=error.message)
         if self._on_failure is not None:
             self._on_failure(error)
 
@@ -201,6 +203,16 @@ class LinkDialer(ReconnectingClientFactory):
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
         self._deadline = None
+
+
+def _no_connection(address: str, failure: Failure) -> str:
+    """Why there is no TCP connection, as a sentence."""
+    if failure.check(ConnectionRefusedError):
+        return f"Nothing listens at {address}; is the edge running?"
+    if failure.check(TimeoutError):
+        return f"{address} does not answer within {CONNECT_S:g} s; is it on, and does a firewall stand between?"
+    number = getattr(failure.value, "osError", None)
+    return f"{address} cannot be reached: {os.strerror(number) if isinstance(number, int) else failure.getErrorMessage()}"
 
 
 def check_plain(host: str) -> None:

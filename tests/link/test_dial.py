@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.error import ConnectionDone, ConnectionRefusedError
+from twisted.internet.error import ConnectionDone, ConnectionRefusedError, NoRouteError, TimeoutError
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
@@ -105,7 +105,18 @@ def test_the_delay_grows_to_30_s_and_has_jitter():
 def test_each_failed_try_is_told():
     world = World().start()
     world.fail()
-    assert isinstance(world.failures[0], LinkDown) and "127.0.0.1:7410" in world.failures[0].message
+    assert isinstance(world.failures[0], LinkDown)
+    assert world.failures[0].message == "Nothing listens at 127.0.0.1:7410; is the edge running?"
+
+
+@pytest.mark.parametrize(("error", "sentence"), [
+    (TimeoutError(), "127.0.0.1:7410 does not answer within 10 s; is it on, and does a firewall stand between?"),
+    (NoRouteError(113, "No route to host"), "127.0.0.1:7410 cannot be reached: No route to host"),
+])
+def test_why_there_is_no_connection_is_a_sentence(error, sentence):
+    world = World().start()
+    world.dialer.clientConnectionFailed(world.connector, Failure(error))
+    assert world.failures[0].message == sentence
 
 
 def test_the_delay_is_reset_by_welcome_and_not_by_a_connection():
