@@ -75,13 +75,13 @@ class MockRun(Execution):
 
     def _start(self) -> None:
         self._emit([events.started(self._spec.adapter, self._spec.target, "a script")])
+        self._step = next(self._steps, None)
         self._advance()
 
     def _advance(self) -> None:
-        """Wait for the next step, or end."""
+        """Wait until the step is due, or end behind the last one."""
         if self._stopped is not None:
             return
-        self._step = next(self._steps, None)
         if self._step is None:
             self._finish()
         elif not self._paused:
@@ -98,12 +98,7 @@ class MockRun(Execution):
             if len(said) == 64 or (self._step is not None and self._step.delay_s):
                 break
         self._emit(said)
-        if self._stopped is not None:
-            return
-        if self._step is None:
-            self._finish()
-        elif not self._paused:
-            self._due = self._clock.callLater(self._step.delay_s, self._play)
+        self._advance()
 
     def _finish(self) -> None:
         if self._fail:

@@ -36,7 +36,6 @@ class OpenAISettings(Settings):
     first_byte_s: float = 60.0       # from the request to the first byte of the reply's body; longer for cold models
     idle_s: float = 60.0             # between two reads of a reply
     health_path: str = "/models"
-    metrics_path: str = ""
 
 
 def checked(settings: OpenAISettings, target: TargetConfig) -> OpenAISettings:
@@ -44,8 +43,6 @@ def checked(settings: OpenAISettings, target: TargetConfig) -> OpenAISettings:
     checks.check_headers(settings.headers)
     checks.check_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
     checks.check_path("health_path", settings.health_path)
-    if settings.metrics_path:
-        checks.check_path("metrics_path", settings.metrics_path)
     if settings.api_key_file and not settings.api_key_file.startswith("/"):
         raise ConfigError("api_key_file must be an absolute path, of a file on the node's machine with mode 0600.")
     return msgspec.structs.replace(settings, url=checks.checked_url("url", settings.url),
@@ -61,7 +58,7 @@ class OpenAIAdapter:
         self._tools = tools
         # A client per connect limit: nearly always one for all.
         self._clients = {limit: HttpClient(tools.reactor, tools.clock, connect_s=limit)
-                         for limit in {settings.connect_s for settings in targets.values()} or {5.0}}
+                         for limit in {settings.connect_s for settings in targets.values()}}
         self._keys = {path: Secret(read_secret(path))
                       for path in {settings.api_key_file for settings in targets.values()} if path}
 

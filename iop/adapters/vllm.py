@@ -1,4 +1,4 @@
-"""vLLM: the OpenAI-compatible wire with vLLM's own health and metrics, which lie beside /v1 and not under it."""
+"""vLLM: the OpenAI-compatible wire with vLLM's own health check, which lies beside /v1 and not under it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class VllmSettings(OpenAISettings):
 
     first_byte_s: float = 300.0
     health_path: str = "/health"
-    metrics_path: str = "/metrics"
 
 
 class VllmAdapter(OpenAIAdapter):

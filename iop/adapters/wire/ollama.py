@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from iop.adapters.wire.chat import BODY_BYTES
-from iop.adapters.wire.lines import LineSplitter
+from iop.adapters.wire.lines import LINE_BYTES, LineSplitter
 from iop.errors import InvalidRequest, UpstreamError
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
@@ -70,14 +70,12 @@ def _spoken(line: _Line) -> tuple[str, int]:
 class _Reader:
     """What the readers share: lines in, the last of them (`done: true`) as the proof."""
 
-    media_type = NDJSON
-
     def __init__(self, streams: bool = True) -> None:
         self.media_type = NDJSON if streams else JSON
         self.done = False
         self.finish_reason = ""
         self.usage: Usage | None = None
-        self._splitter = LineSplitter(BODY_BYTES if not streams else 8 * 1024 * 1024)
+        self._splitter = LineSplitter(LINE_BYTES if streams else BODY_BYTES)
 
     def feed(self, data: bytes) -> list[RuntimeEvent]:
         return self._events(self._splitter.feed(data))
