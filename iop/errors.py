@@ -83,6 +83,7 @@ class AuthFailed(IOPError):
     """The token or key is not known here."""
 
     code = "auth_failed"
+    default_hint = "Make one where the edge runs: `iop keys new api NAME`, or `iop keys new node ID` for a node."
 
 
 class Forbidden(IOPError):

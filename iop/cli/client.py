@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from iop.cli.errors import ApiError, EdgeGone, NoEdge
 from iop.errors import InvalidRequest
@@ -31,11 +31,12 @@ class Client:
     """One edge, as one key may use it."""
 
     def __init__(self, url: str, key: str, *, ca_file: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _address(url)
+        if parts is None:
             raise InvalidRequest(f"{url!r} is not the address of an edge; it looks like http://127.0.0.1:7411.")
-        self.url = url.rstrip("/")
-        self._parts = parts
+        path = parts.path.rstrip("/").removesuffix("/v1")     # where model APIs stand; ours begins beside it
+        self._parts = parts._replace(path=path, query="", fragment="")
+        self.url = self._parts.geturl()
         self._key = key
         self._ca_file = ca_file
         self._sleep = sleep
@@ -100,33 +101,45 @@ class Client:
             connection.close()
 
     def _connect(self) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
+        secure = self._parts.scheme == "https"
+        host, port = self._parts.hostname or "", self._parts.port or (443 if secure else 80)
+        connection = http.client.HTTPConnection(host, port, timeout=CONNECT_S)
         try:
-            if self._parts.scheme == "https":
-                context = ssl.create_default_context(cafile=self._ca_file or None)
-                connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=CONNECT_S,
-                                                                                     context=context)
-            else:
-                connection = http.client.HTTPConnection(host, port, timeout=CONNECT_S)
             connection.connect()
-        except ssl.SSLError as error:
-            raise NoEdge(f"The edge at {self.url} did not prove who it is: {error.reason or error}.",
-                         hint="Name its CA certificate with IOP_CA.") from None
         except OSError as error:
             raise NoEdge(f"No edge answers at {self.url}: {error.strerror or error}.") from None
+        if secure:
+            connection.sock = self._secured(connection.sock, host)
         connection.sock.settimeout(ANSWER_S)
         with suppress(OSError):
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
+    def _secured(self, sock: socket.socket, host: str) -> ssl.SSLSocket:
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file or None)
+        except OSError as error:
+            raise NoEdge(f"The CA certificate {self._ca_file} cannot be read: {error.strerror or error}.",
+                         hint="IOP_CA names the edge's ca.pem.") from None
+        try:
+            return context.wrap_socket(sock, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            sock.close()
+            raise NoEdge(f"The edge at {self.url} did not prove who it is: {error.verify_message}.",
+                         hint="Name its CA certificate with IOP_CA.") from None
+        except OSError:
+            sock.close()
+            raise NoEdge(f"What answers at {self.url} does not speak TLS.",
+                         hint="Does the edge's address begin with http://?") from None
+
     def _request(self, connection: http.client.HTTPConnection, method: str, target: str, body: object | None,
                  headers: dict[str, str]) -> http.client.HTTPResponse:
-        headers = {"Authorization": f"Bearer {self._key}", "Accept": "application/json", **headers}
+        headers = ({"Authorization": f"Bearer {self._key}"} if self._key else {}) | {"Accept": "application/json"} | headers
         data = None
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        connection.request(method, (self._parts.path.rstrip("/") or "") + target, data, headers)
+        connection.request(method, self._parts.path + target, data, headers)
         return connection.getresponse()
 
 
@@ -146,6 +159,16 @@ def parse_events(lines: Iterator[bytes]) -> Iterator[SentEvent]:
             data.append(value)
         elif name == "id":
             event_id = value
+
+
+def _address(url: str) -> SplitResult | None:
+    """The parts of an edge's address; None when it is none."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return parts if good else None
 
 
 def _target(path: str, query: dict[str, object] | None) -> str:

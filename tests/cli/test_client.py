@@ -8,7 +8,7 @@ import pytest
 
 from iop.cli.client import Client, SentEvent, parse_events
 from iop.cli.errors import ApiError, EdgeGone, NoEdge
-from iop.errors import exit_code
+from iop.errors import InvalidRequest, exit_code
 
 
 def event(number, kind):
@@ -82,6 +82,36 @@ def test_something_else_at_the_port_is_told(server, client):
 def test_nobody_at_the_port_is_no_edge():
     with pytest.raises(NoEdge, match="No edge answers at"):
         Client("http://127.0.0.1:9", "k").get("/")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1", "127.0.0.1:7411", "ftp://x"])
+def test_an_address_that_is_none_is_told_with_one_that_is(url):
+    with pytest.raises(InvalidRequest, match="it looks like http://127.0.0.1:7411"):
+        Client(url, "k")
+
+
+def test_the_address_of_the_model_api_will_do(server):
+    server.answers.append((200, "application/json", b"{}"))
+    Client(f"http://127.0.0.1:{server.server_port}/v1/", "k").get("/api/v1/nodes")
+    assert server.asked[0][1] == "/api/v1/nodes"
+
+
+def test_without_a_key_none_is_sent(server):
+    server.answers.append((200, "application/json", b"{}"))
+    Client(f"http://127.0.0.1:{server.server_port}", "").get("/")
+    assert "Authorization" not in server.asked[0][2]
+
+
+def test_https_where_there_is_no_tls_is_told(server, monkeypatch):
+    monkeypatch.setattr("iop.cli.client.CONNECT_S", 0.2)
+    with pytest.raises(NoEdge, match="does not speak TLS") as told:
+        Client(f"https://127.0.0.1:{server.server_port}", "k").get("/")
+    assert "http://" in told.value.hint
+
+
+def test_a_ca_file_that_is_not_there_is_told(server):
+    with pytest.raises(NoEdge, match="/nowhere/ca.pem cannot be read: No such file"):
+        Client(f"https://127.0.0.1:{server.server_port}", "k", ca_file="/nowhere/ca.pem").get("/")
 
 
 def test_a_stream_ends_with_its_last_event(server, client):
