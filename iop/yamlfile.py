@@ -6,6 +6,8 @@ Limits: 256 KiB and 32 levels (a 294-byte file of aliases expands to 10**8 leave
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -34,6 +36,14 @@ class Document(NamedTuple):
 
     def error(self, path: Path, sentence: str) -> ConfigError:
         return ConfigError(f"{self.file}, line {self.line_of(path)}: {sentence}")
+
+    @contextmanager
+    def blamed(self, *path: str | int) -> Iterator[None]:
+        """What is refused inside is the fault of `path`: told with its file and line."""
+        try:
+            yield
+        except ConfigError as error:
+            raise self.error(path, f"{error.message} {error.hint}".strip()) from None
 
 
 class _Loader(yaml.SafeLoader):

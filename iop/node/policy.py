@@ -91,9 +91,10 @@ class Policy:
             if _is_denied(name):
                 raise ConfigError(f"policy.env names {name}, which programs never get; denied are "
                                   f"{', '.join(DENIED_VARIABLES)}.")
-        for path in (*config.executables, *config.interpreters, *config.roots):
-            if not os.path.isabs(path):
-                raise ConfigError(f"policy: {path} is not an absolute path.")
+        for key in ("executables", "interpreters", "roots"):
+            for path in getattr(config, key):
+                if not os.path.isabs(path):
+                    raise ConfigError(f"policy.{key}: {path} is not an absolute path.")
         self.config = config
         self.mode = config.mode
         self._facts = facts

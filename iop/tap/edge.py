@@ -20,7 +20,7 @@ from iop.edge.commands import edge_commands
 from iop.edge.nodefile import NodeFile
 from iop.edge.routes import make_site
 from iop.edge.service import EdgeService
-from iop.errors import ConfigError, IOPError
+from iop.errors import IOPError
 from iop.files import make_private, remove_ready, write_private, write_ready
 from iop.keys import SCOPES, KeyRing, add_key, load_keys
 from iop.link.limits import default_limits
@@ -28,6 +28,7 @@ from iop.link.listen import LinkListener
 from iop.link.peers import Peers
 from iop.link.tls import server_options
 from iop.metrics import Metrics
+from iop.store.engine import parse_url
 from iop.store.history import History
 from iop.tap import process
 from iop.tap.notify import Notifier
@@ -56,32 +57,24 @@ def check(config: EdgeConfig) -> list[str]:
     for name in ("link", "http"):
         listen: LinkListen | HttpListen = getattr(config.listen, name)
         if listen.tls is not None:
-            server_options(config.path(listen.tls.cert), config.path(listen.tls.key))
+            with config.document.blamed("listen", name, "tls"):
+                server_options(config.path(listen.tls.cert), config.path(listen.tls.key))
         elif not is_loopback(listen.host):
             raise config.document.error(("listen", name, "host"), f"listen.{name} is open to other machines and has no TLS: "
                                         "tokens would travel in the clear. Give it `tls: {cert, key}` (`iop tls init` makes "
                                         "them) or the host 127.0.0.1.")
+    if config.history:
+        with config.document.blamed("history"):
+            parse_url(config.history)
     load_keys(config.path(config.keys))
     return check_adapters(config)
 
 
 def check_adapters(config: EdgeConfig) -> list[str]:
-    """Have each adapter that is installed here look at its targets; nodes may have others. Raises ConfigError."""
-    factories, unknown = process.adapter_factories(), []
-    for index, node in enumerate(config.nodes):
-        for adapter in node.adapters:
-            factory = factories.get(adapter.adapter)
-            if factory is None:
-                unknown.append(f"The adapter {adapter.adapter} of {node.id} is not installed here; its targets cannot be "
-                               "checked before the node does.")
-                continue
-            for target in adapter.targets:
-                try:
-                    factory.settings(target)
-                except ConfigError as error:
-                    raise config.document.error(("nodes", index, "adapters", adapter.adapter, "targets", target.name),
-                                                error.message) from None
-    return unknown
+    """Nodes may have other adapters than this machine. Raises ConfigError; returns what is worth a warning."""
+    return [f"The adapter {name} of {node.id} is not installed here; its targets cannot be checked before the node does."
+            for index, node in enumerate(config.nodes)
+            for name in process.check_targets(config.document, ("nodes", index, "adapters"), node.adapters)]
 
 
 def make_keyring(config: EdgeConfig) -> KeyRing:
@@ -128,7 +121,8 @@ class EdgeProcess(Service):
 
     async def _begin(self) -> None:
         config = self._config
-        make_private(config.state)
+        with config.document.blamed("edge", "state"):
+            make_private(config.state)
         remove_ready(self._ready_file)
         keyring = make_keyring(config)
         database = config.history or "sqlite:///" + os.path.join(config.state, "history.db")

@@ -54,21 +54,25 @@ class Options(process.Options):
         self.policy = read_policy(self.config)
         self.token = read_token(self.config, os.environ)
         self.tls = tls_of(self.config)
-        make_private(self.config.state)
+        check_adapters(self.config)
+        with self.config.document.blamed("node", "state"):
+            make_private(self.config.state)
 
 
 def read_policy(config: NodeConfig) -> Policy:
     """The policy as the file says, on this machine. Raises ConfigError."""
-    return Policy(config.policy, gather_facts(os.environ.get("PATH", os.defpath)))
+    with config.document.blamed("policy"):
+        return Policy(config.policy, gather_facts(os.environ.get("PATH", os.defpath)))
 
 
 def read_token(config: NodeConfig, environment: Mapping[str, str]) -> Secret:
     """From systemd's credential, where there is one, else from the file that node.yaml names. Raises ConfigError."""
     credentials = environment.get("CREDENTIALS_DIRECTORY", "")
     given = os.path.join(credentials, "token")
-    text = read_secret(given if credentials and os.path.exists(given) else config.path(config.edge.token_file))
-    if not text:
-        raise ConfigError("The node's token is empty; make one with `iop keys new node NAME` at the edge.")
+    with config.document.blamed("edge", "token_file"):
+        text = read_secret(given if credentials and os.path.exists(given) else config.path(config.edge.token_file))
+        if not text:
+            raise ConfigError(f"The node's token is empty; make one with `iop keys new node {config.node.id}` at the edge.")
     return Secret(text)
 
 
@@ -85,7 +89,15 @@ def tls_of(config: NodeConfig) -> ClientOptions | None:
     if not edge.ca and not edge.pin:
         raise config.document.error(("edge",), "edge needs `ca` (a PEM file) or `pin` (sha256:…), or `plain: true` on "
                                     "loopback.")
-    return client_options(edge.name or edge.host, ca_file=config.path(edge.ca) if edge.ca else "", pin=edge.pin)
+    with config.document.blamed("edge", "pin" if edge.pin else "ca"):
+        return client_options(edge.name or edge.host, ca_file=config.path(edge.ca) if edge.ca else "", pin=edge.pin)
+
+
+def check_adapters(config: NodeConfig) -> None:
+    """The targets that this machine's owner defines. Raises ConfigError."""
+    for name in process.check_targets(config.document, ("adapters",), config.adapters):
+        raise config.document.error(("adapters", name), f"adapters.{name} is not known; allowed here: "
+                                    f"{', '.join(sorted(process.adapter_factories()))}.")
 
 
 def node_marker(config: NodeConfig) -> str:

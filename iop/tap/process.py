@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -21,6 +21,8 @@ from twisted.python.failure import Failure
 from iop import adapters
 from iop.errors import CONFIG_REFUSED, FAILED, ConfigError, IOPError
 from iop.interfaces import IAdapterFactory
+from iop.proto.node_pb2 import AdapterConfig
+from iop.yamlfile import Document, Path
 
 log = Logger()
 
@@ -102,3 +104,20 @@ def collect_seldom() -> None:
 def adapter_factories() -> dict[str, IAdapterFactory]:
     """The adapters installed here, by name."""
     return {factory.name: factory for factory in getPlugins(IAdapterFactory, adapters)}
+
+
+def check_targets(document: Document, path: Path, adapters: Iterable[AdapterConfig]) -> list[str]:
+    """Have each adapter that is installed here look at its targets, which stand at `path`; the names of those that are not.
+
+    Raises ConfigError.
+    """
+    factories, unknown = adapter_factories(), []
+    for adapter in adapters:
+        factory = factories.get(adapter.adapter)
+        if factory is None:
+            unknown.append(adapter.adapter)
+            continue
+        for target in adapter.targets:
+            with document.blamed(*path, adapter.adapter, "targets", target.name):
+                factory.settings(target)
+    return unknown

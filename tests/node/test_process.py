@@ -239,13 +239,21 @@ async def test_hangup_reads_the_policy_again(place) -> None:
 
 @pytest.mark.parametrize("change, sentence", [
     (lambda place: place.write("mode: nonsense"), b"line 4: policy.mode"),
-    (lambda place: (place.folder / "token").chmod(0o644), b"chmod 600"),
+    (lambda place: (place.folder / "token").chmod(0o644), b"line 2"),
     (lambda place: (place.folder / "token").unlink(), b"cannot be read"),
     (lambda place: (place.folder / "state").mkdir(mode=0o755), b"chmod 700"),
+    (lambda place: place.write("env: [LD_PRELOAD]"), b"line 3: policy.env names LD_PRELOAD"),
+    (lambda place: place.write("roots: [here]"), b"line 3: policy.roots: here is not an absolute path"),
+    (lambda place: place.write("mode: guided\nadapters: {clu: {}}"), b"line 5: adapters.clu is not known; allowed here: "),
+    (lambda place: place.write("mode: guided\nadapters:\n  cli:\n    targets:\n      a: {argv: [echo], hue: 1}"),
+     b"line 8: hue is not known; allowed here: argv, "),
+    (lambda place: place.write("mode: guided\nedge: {host: 192.0.2.1, pin: 'sha256:1'}", edge=""), b": A pin is"),
+    (lambda place: place.write("mode: guided\nedge: {host: 192.0.2.1, ca: none.pem}", edge=""), b"none.pem cannot be read"),
     (lambda place: place.write("mode: guided\nedge: {host: 192.0.2.1, plain: true}", edge=""), b"loopback"),
     (lambda place: place.write("mode: guided\nedge: {host: 192.0.2.1}", edge=""), b"pin"),
     (lambda place: (place.folder / "node.yaml").unlink(), b"cannot be read"),
-], ids=["policy", "open token", "no token", "open state", "plain", "no trust", "no file"])
+], ids=["policy", "open token", "no token", "open state", "variable", "relative", "adapter", "target", "pin", "ca", "plain",
+        "no trust", "no file"])
 @pytest_twisted.ensureDeferred
 async def test_a_wrong_file_is_one_sentence_and_exit_code_78(place, change, sentence) -> None:
     change(place)
@@ -254,3 +262,4 @@ async def test_a_wrong_file_is_one_sentence_and_exit_code_78(place, change, sent
     told = node.stderr.read()
     assert sentence in told
     assert told.count(b"\n") == 1
+    assert b"node.yaml" in told

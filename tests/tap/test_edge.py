@@ -29,6 +29,8 @@ def test_a_configuration_that_is_in_order_passes(tmp_path: Path) -> None:
     ("edge: {id: e}\nlisten:\n  link: {host: edge.example}\n", "line 3: listen.link is open to other machines"),
     ("edge: {idd: e}\n", "edge.idd is not known"),
     ("nodes:\n- id: n1\n  adapters:\n    mock:\n      targets:\n        echo: {ecoh: 1}\n", "line 6: "),
+    ("edge: {id: e}\nhistory: mysql://u@h/d\n", "line 2: The history can be kept in sqlite or postgresql, not in mysql."),
+    ("listen:\n  http: {tls: {cert: no.pem, key: no.key}}\n", "line 2: "),
 ])
 def test_a_refused_configuration_is_one_sentence_and_exit_code_78(
         tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str) -> None:
