@@ -1,0 +1,117 @@
+"""What all adapters of model backends share: targets at URLs, a request for each run, a look at whether they are there."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import msgspec
+from twisted.internet.defer import Deferred, gatherResults
+from zope.interface import implementer
+
+from iop.adapters import settings as checks
+from iop.adapters.executions import Execution, refused
+from iop.adapters.settings import Settings
+from iop.adapters.wire.client import HttpClient
+from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.adapters.wire.model_run import ModelRun, Reader
+from iop.errors import IOPError
+from iop.interfaces import IAdapter, IAdapterTools, IHealth, IRunSink
+from iop.proto.node_pb2 import TargetConfig
+from iop.proto.run_pb2 import RunRequest
+from iop.requirements import Upstream
+from iop.runs import ExecutionSpec
+
+
+class ModelSettings(Settings):
+    """`model` is the backend's own name for it; empty is the target's name. Paths are below `url`'s host."""
+
+    url: str
+    model: str = ""
+    connect_s: float = 5.0
+    first_byte_s: float = 60.0       # from the request to the first byte of the reply's body; longer for cold models
+    idle_s: float = 60.0             # between two reads of a reply
+
+
+AnySettings = TypeVar("AnySettings", bound=ModelSettings)
+
+
+def read_model_settings(target: TargetConfig, kind: type[AnySettings]) -> AnySettings:
+    """Those of `target`, with their defaults filled in. Raises ConfigError."""
+    settings = checks.read_settings(target, kind)
+    checks.check_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
+    return msgspec.structs.replace(settings, url=checks.checked_url("url", settings.url),
+                                   model=settings.model or target.name)
+
+
+class Asked(NamedTuple):
+    """What a backend is asked, below the URL of its target, and who reads its reply."""
+
+    path: str
+    body: bytes
+    reader: Reader
+    headers: dict[str, str] = {}
+
+
+@implementer(IAdapter, IHealth)
+class ModelAdapter:
+    """The targets of one node at backends of one kind. Subclasses implement `_request` and `_check`."""
+
+    def __init__(self, targets: dict[str, Any], tools: IAdapterTools) -> None:
+        self._targets = targets
+        self._tools = tools
+        # A client per connect limit: nearly always one for all.
+        self._clients = {limit: HttpClient(tools.reactor, tools.clock, connect_s=limit)
+                         for limit in {settings.connect_s for settings in targets.values()}}
+
+    def execute(self, spec: ExecutionSpec, sink: IRunSink) -> Execution:
+        settings: Any = spec.settings                # our own factory made it
+        try:
+            self._tools.require([Upstream(settings.url)])
+            asked = self._request(spec.request, settings)
+        except IOPError as error:
+            return refused(sink, error)
+        run = ModelRun(spec, sink, asked.reader, settings.url)
+
+        def ask(receiver: Receiver) -> Exchange:
+            return self._client(settings).ask(
+                b"POST", f"{settings.url}/{asked.path}", asked.headers, asked.body, receiver,
+                first_byte_s=settings.first_byte_s, idle_s=settings.idle_s, again=spec.may_repeat)
+
+        run.begin(ask)
+        return run
+
+    def check(self) -> Deferred[dict[str, str]]:
+        names = list(self._targets)
+        asked = [self._check(self._targets[name]) for name in names]
+        return gatherResults(asked).addCallback(lambda found: dict(zip(names, found, strict=True)))
+
+    def close(self) -> Deferred[Any]:
+        return gatherResults([client.close() for client in self._clients.values()])
+
+    def _client(self, settings: ModelSettings) -> HttpClient:
+        return self._clients[settings.connect_s]
+
+    def _request(self, request: RunRequest, settings: Any) -> Asked:
+        """Raises an IOPError to refuse the run."""
+        raise NotImplementedError
+
+    def _check(self, settings: Any) -> Deferred[str]:
+        """Fires with "" when the backend is ready, else with a sentence why not; never fails."""
+        raise NotImplementedError
+
+
+class ModelFactory:
+    """What the factories of these adapters share: an IAdapterFactory but for its name."""
+
+    default_concurrency: ClassVar[int] = 64
+    kind: ClassVar[type[ModelSettings]]
+    adapter: ClassVar[type[ModelAdapter]]
+
+    def settings(self, target: TargetConfig) -> ModelSettings:
+        return read_model_settings(target, self.kind)
+
+    def requirements(self, settings: ModelSettings) -> list[Upstream]:
+        return [Upstream(settings.url)]
+
+    def build(self, targets: dict[str, Any], tools: IAdapterTools) -> ModelAdapter:
+        return self.adapter(targets, tools)
