@@ -75,15 +75,16 @@ def _body_request(request: RunRequest, settings: OllamaSettings) -> Asked:
     if request.api in NATIVE:
         body["model"] = settings.model
         if settings.options:
-            body["options"] = settings.options | (body.get("options") or {})
+            asked = body.get("options")
+            body["options"] = settings.options | (asked if isinstance(asked, dict) else {})
         if settings.keep_alive is not None:
             body.setdefault("keep_alive", settings.keep_alive)
         return Asked(request.api, msgspec.json.encode(body), NativeReader(streams=body.get("stream") is not False))
     if request.api not in ("chat/completions", ""):
         raise InvalidRequest(f"An ollama target answers chat/completions, {' and '.join(NATIVE)}; not {request.api[:80]!r}.")
-    asked = from_openai(body, settings.model, settings.options, settings.keep_alive)
-    reader = OpenAIReader(request.run_id, request.created_us // 1_000_000, settings.model, streams=asked["stream"])
-    return Asked("api/chat", msgspec.json.encode(asked), reader)
+    native = from_openai(body, settings.model, settings.options, settings.keep_alive)
+    reader = OpenAIReader(request.run_id, request.created_us // 1_000_000, settings.model, streams=native["stream"])
+    return Asked("api/chat", msgspec.json.encode(native), reader)
 
 
 def _decoded(data: bytes, kind: type) -> Any:

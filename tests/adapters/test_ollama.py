@@ -184,13 +184,16 @@ def test_messages_become_ollamas() -> None:
     {"messages": "x"}, {"messages": [1]}, {"messages": [], "n": 2},
     {"messages": [{"role": "user", "content": [{"type": "x"}]}]},
     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://h/x.png"}}]}]},
-    {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]}])
+    {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]},
+    {"messages": [{"role": "assistant", "tool_calls": ["x"]}]}, {"messages": [{"role": "a", "tool_calls": [{"function": 1}]}]}])
 def test_what_ollama_cannot_do_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         from_openai(body, "m", {}, None)
 
 
 def test_answer_formats_are_told() -> None:
+    assert from_openai({"messages": [], "response_format": {"type": "json_schema", "json_schema": 7}},
+                       "m", {}, None)["format"] == "json"
     assert from_openai({"messages": [], "response_format": {"type": "json_object"}}, "m", {}, None)["format"] == "json"
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     assert from_openai({"messages": [], "response_format": schema}, "m", {}, None)["format"] == {"type": "object"}

@@ -214,7 +214,8 @@ def from_openai(body: Mapping[str, Any], model: str, options: Mapping[str, Any],
     if isinstance(wish, dict) and wish.get("type") == "json_object":
         asked["format"] = "json"
     elif isinstance(wish, dict) and wish.get("type") == "json_schema":
-        asked["format"] = (wish.get("json_schema") or {}).get("schema") or "json"
+        schema = wish.get("json_schema")
+        asked["format"] = (schema.get("schema") if isinstance(schema, dict) else None) or "json"
     return asked
 
 
@@ -228,14 +229,16 @@ def to_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         calls = message.get("tool_calls")
         if isinstance(calls, list):
             told["tool_calls"] = [_call(call, names) for call in calls]
-        if message.get("role") == "tool" and message.get("tool_call_id") in names:
-            told["tool_name"] = names[message["tool_call_id"]]
+        if message.get("role") == "tool" and str(message.get("tool_call_id")) in names:
+            told["tool_name"] = names[str(message["tool_call_id"])]
         found.append(told)
     return found
 
 
 def _call(call: Any, names: dict[str, str]) -> dict[str, Any]:
-    function = (call.get("function") if isinstance(call, dict) else None) or {}
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise InvalidRequest("A tool call must be an object with a `function`.")
     names[str(call.get("id"))] = function.get("name", "")
     try:
         arguments = msgspec.json.decode(function.get("arguments") or "{}")
