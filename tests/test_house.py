@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import importlib
 import os
 import re
 import shutil
@@ -12,6 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from zope.interface import Interface, implementedBy
+from zope.interface.interface import InterfaceClass
+from zope.interface.verify import verifyClass
+
+from iop import interfaces
 
 ROOT = Path(__file__).resolve().parent.parent
 WIRING, ROLES, TOOLS, GROUND = 4, 3, 2, 1
@@ -98,6 +104,27 @@ def test_the_reactor_is_imported_in_one_place():
 def test_sql_is_known_to_the_store_alone():
     assert [module for module, path in sorted(SOURCES.items()) if room(module) != "store"
             and any(name.split(".")[0] in ("sqlalchemy", "alembic", "sqlite3", "psycopg") for name in imports_of(path))] == []
+
+
+def implementations() -> dict[type, list[InterfaceClass]]:
+    """Every class of this house that says that it implements a seam of it."""
+    found: dict[type, list[InterfaceClass]] = {}
+    for module in SOURCES:
+        if "migrations" not in module and module != "iop.tap.__main__":
+            for value in vars(importlib.import_module(module)).values():
+                if isinstance(value, type) and value.__module__ == module:
+                    seams = [each for each in implementedBy(value) if each.__module__ == "iop.interfaces"]
+                    found |= {value: seams} if seams else {}
+    return found
+
+
+def test_an_implementation_has_what_its_interface_states():
+    found = implementations()
+    for kind, seams in found.items():
+        for seam in seams:
+            verifyClass(seam, kind)
+    stated = {value for value in vars(interfaces).values() if isinstance(value, InterfaceClass) and value is not Interface}
+    assert stated - {seam for seams in found.values() for seam in seams} == set()
 
 
 def test_no_init_stands_under_twisted():

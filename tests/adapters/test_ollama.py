@@ -185,7 +185,8 @@ def test_messages_become_ollamas() -> None:
     {"messages": [{"role": "user", "content": [{"type": "x"}]}]},
     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://h/x.png"}}]}]},
     {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]},
-    {"messages": [{"role": "assistant", "tool_calls": ["x"]}]}, {"messages": [{"role": "a", "tool_calls": [{"function": 1}]}]}])
+    {"messages": [{"role": "assistant", "tool_calls": ["x"]}]},
+    {"messages": [{"role": "assistant", "tool_calls": [{"function": 1}]}]}])
 def test_what_ollama_cannot_do_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         from_openai(body, "m", {}, None)
