@@ -45,6 +45,11 @@ class Node:
         return self.link is not None
 
     @property
+    def forgettable(self) -> bool:
+        """It is away, holds no runs, and no operator has set anything on it."""
+        return not (self.up or self._slots or self.draining or self.label_changes)
+
+    @property
     def labels(self) -> dict[str, str]:
         """The node's own, then edge.yaml's, then an operator's."""
         own = dict(self.status.labels) if self.status is not None else {}
@@ -159,13 +164,16 @@ class Registry:
         return iter(sorted(self._nodes.values(), key=lambda node: node.node_id))
 
     def configured(self, entries: Iterable[NodeEntry]) -> None:
-        """Take in the nodes of edge.yaml; those that are gone from it stay only as long as they are connected."""
+        """Take in the nodes of edge.yaml; one that is gone from it stays only while it is connected, or something of it is
+        still to be done or remembered."""
         kept = {entry.id for entry in entries}
         for entry in entries:
             self.known(entry.id).expect(entry)
         for node in tuple(self._nodes.values()):
             if node.node_id not in kept:
                 node.entry_labels = {}
+                if node.forgettable:
+                    del self._nodes[node.node_id]
         self.changed()
 
     def changed(self) -> None:

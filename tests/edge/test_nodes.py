@@ -7,7 +7,7 @@ from zope.interface.verify import verifyObject
 
 from iop.config import LimitsConfig
 from iop.edge.reports import Ended, judge
-from iop.errors import AuthFailed
+from iop.errors import AuthFailed, NoSuchTarget
 from iop.events import ending, output, started
 from iop.interfaces import IGreeter, ILinkHandler
 from iop.keys import KeyRing, make_key
@@ -310,6 +310,23 @@ def test_a_reload_sends_only_what_changed_and_leaves_work_alone(edge: FakeEdge) 
     assert list(node.last("node_config_payload").removed_adapters) == ["cli"]
     node.emit(request, 3, ending("completed", Outcome(code="ok")))
     assert edge.run(request.run_id).state == "completed"
+
+
+def test_a_node_that_is_gone_from_the_configuration_is_forgotten_once_nothing_is_left_of_it(make_edge: Any) -> None:
+    edge = make_edge(entry("n1"), entry("ghost", "boo"), entry("busy", "work"), entry("kept", "some"))
+    busy = edge.node("busy", told=status("work"))
+    request = running(edge, busy, target="work")
+    busy.pair.cut()
+    edge.node("kept", told=status("some"))
+    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
+    assert [node.node_id for node in edge.service.nodes()] == ["busy", "kept", "n1"]
+    with pytest.raises(NoSuchTarget):
+        edge.submit(prompt("boo"))
+    busy = edge.node("busy", reports=[report(request, 1, first=2)])
+    busy.emit(request, 2, ending("completed", Outcome(code="ok")))
+    busy.pair.cut()
+    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
+    assert [node.node_id for node in edge.service.nodes()] == ["kept", "n1"]
 
 
 def test_a_key_that_is_taken_away_closes_its_link(edge: FakeEdge) -> None:
