@@ -50,6 +50,11 @@ class Node:
         return not (self.up or self._slots or self.draining or self.label_changes)
 
     @property
+    def takes_nothing(self) -> bool:
+        """No new runs: an operator's word, or the node's own."""
+        return self.draining or bool(self.status and self.status.draining)
+
+    @property
     def labels(self) -> dict[str, str]:
         """The node's own, then edge.yaml's, then an operator's."""
         own = dict(self.status.labels) if self.status is not None else {}
@@ -122,7 +127,7 @@ class Node:
         free = min(capacity - self._taken[name[0]], (offer.concurrency or capacity) - self._taken[name])
         return Candidate(
             node_id=self.node_id, free=free, running=len(self._slots), capacity=capacity, up=self.up and self.placeable,
-            draining=self.draining or bool(self.status and self.status.draining), ready=offer.ready,
+            draining=self.takes_nothing, ready=offer.ready,
             labels=self.labels)
 
     def view(self) -> NodeView:
@@ -132,7 +137,7 @@ class Node:
                               retry_safe=one.retry_safe)
                    for name, one in sorted(self.offers.items())]
         return NodeView(
-            node_id=self.node_id, state="up" if self.up else "down", draining=self.draining or status.draining,
+            node_id=self.node_id, state="up" if self.up else "down", draining=self.takes_nothing,
             labels=self.labels, targets=targets, running=len(self._slots), version=status.version,
             policy_mode=status.policy_mode, remote=self.remote, since_us=self.since_us, epoch=self.epoch,
             facts=dict(status.facts), config_faults=list(self.config_faults))
@@ -237,6 +242,6 @@ class Registry:
 
     def models(self) -> list[ModelEntry]:
         ready: set[Name] = {name for node in self for name, offer in node.offers.items()
-                            if node.up and node.placeable and offer.ready}
+                            if node.up and node.placeable and not node.takes_nothing and offer.ready}
         return [ModelEntry(name=alias, adapter=name[0], target=name[1], created_us=self._started_us, ready=name in ready)
                 for alias, name in sorted(self.aliases().items())]

@@ -469,6 +469,17 @@ def test_a_place_that_no_lifecycle_event_has_is_refused(edge: FakeEdge, after: i
         result_of(edge.service.events(after, 1))
 
 
+@pytest.mark.parametrize("whose", ["operator", "node"])
+def test_a_model_of_draining_nodes_only_is_not_ready(edge: FakeEdge, whose: str) -> None:
+    node = edge.node()
+    assert all(model.ready for model in edge.service.models())
+    if whose == "node":
+        node.send("node_status", status(draining=True))
+    else:
+        result_of(edge.service.drain("n1", True, PERSON))
+    assert not any(model.ready for model in edge.service.models())
+
+
 def test_a_stopping_edge_takes_nothing(edge: FakeEdge) -> None:
     edge.node()
     edge.service.stop()
