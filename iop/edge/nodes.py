@@ -108,6 +108,7 @@ class NodeLink:
     def link_up(self, link: Any) -> None:
         self._link = link
         self._most_bytes = 2 * link.limits.run_window_bytes + link.limits.transfer_bytes
+        self.node = self._desk.registry.known(self.node.node_id)     # it may have been forgotten while it was greeted
         self.node.connected(link)
         self.node.handler = self
         self._desk.bus.tell("node_up", node_id=self.node.node_id, source=self._source, remote=link.remote,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from iop.errors import AuthFailed, NoSuchTarget
 from iop.events import ending, output, started
 from iop.interfaces import IGreeter, ILinkHandler
 from iop.keys import KeyRing, make_key
+from iop.link.limits import default_limits
 from iop.proto.link_pb2 import (
     VERDICT_CANCEL,
     VERDICT_CONTINUE,
@@ -327,6 +329,14 @@ def test_a_node_that_is_gone_from_the_configuration_is_forgotten_once_nothing_is
     busy.pair.cut()
     edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
     assert [node.node_id for node in edge.service.nodes()] == ["kept", "n1"]
+
+
+def test_a_node_that_is_forgotten_while_it_is_greeted_is_known_all_the_same(make_edge: Any) -> None:
+    edge = make_edge(entry("n1"), entry("late"))
+    handler = edge.handler_for(Hello(peer_id="late"))
+    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
+    handler.link_up(SimpleNamespace(remote="memory", epoch=1, limits=default_limits()))
+    assert edge.service.node("late").state == "up"
 
 
 def test_a_key_that_is_taken_away_closes_its_link(edge: FakeEdge) -> None:
