@@ -47,17 +47,15 @@ class LinkDialer(ReconnectingClientFactory):
     factor = 1.7
 
     def __init__(self, hello: Callable[[], Hello], handler: ILinkHandler, clock: IReactorTime,
-                 on_refused: Callable[[LinkRefused], None] | None = None,
-                 on_failure: Callable[[IOPError], None] | None = None, *, sweep: Sweep | None = None,
+                 on_failure: Callable[[IOPError], None] = lambda error: None, *,
                  chance: Callable[[], float] = random.random) -> None:
         self.clock = clock
         self.delay = self.initialDelay
         self.link: LinkProtocol | None = None      # greeted
         self._hello = hello
         self._handler = handler
-        self._on_refused = on_refused
         self._on_failure = on_failure
-        self._sweep = sweep or Sweep(clock)
+        self._sweep = Sweep(clock)
         self._chance = chance
         self._current: LinkProtocol | None = None  # connected, greeted or not
         self._deadline: Any = None
@@ -185,8 +183,7 @@ class LinkDialer(ReconnectingClientFactory):
         self.log.warn("{address} refuses the link ({code}): {reason} The next try is in {retry_s:.0f} s or more.",
                       address=self._address, code=error.code, reason=error.message, retry_s=self._refused_s)
         link.abort(error)
-        if self._on_refused is not None:
-            self._on_refused(error)
+        self._on_failure(error)
 
     def _why_not(self, link: LinkProtocol, reason: IOPError, failure: Failure | None) -> IOPError:
         """Why a connection ended before Welcome: TLS's own reason when it was TLS."""
@@ -196,8 +193,7 @@ class LinkDialer(ReconnectingClientFactory):
 
     def _failed(self, error: IOPError) -> None:
         self.log.warn("no link yet: {reason}", address=self._address, code=error.code, reason=error.message)
-        if self._on_failure is not None:
-            self._on_failure(error)
+        self._on_failure(error)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None and self._deadline.active():

@@ -46,7 +46,7 @@ class LinkListener(Factory):
     noisy = False
 
     def __init__(self, peer_id: str, greeter: IGreeter, peers: Peers, clock: IReactorTime,
-                 limits: LinkLimits | None = None, gate: Gate | None = None, sweep: Sweep | None = None) -> None:
+                 limits: LinkLimits | None = None) -> None:
         self.peer_id = peer_id
         self.limits = limits or default_limits()
         self.refused: Counter[str] = Counter()
@@ -54,8 +54,8 @@ class LinkListener(Factory):
         self._greeter = greeter
         self._peers = peers
         self._clock = clock
-        self._gate = gate or Gate(clock.seconds)
-        self._sweep = sweep or Sweep(clock)
+        self._gate = Gate(clock.seconds)
+        self._sweep = Sweep(clock)
         self._arrivals: dict[LinkProtocol, _Arrival] = {}
         self._links: set[LinkProtocol] = set()
         self._stopping: dict[LinkProtocol, Deferred[None]] = {}

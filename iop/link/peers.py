@@ -28,9 +28,6 @@ class Peers:
         """The live link of a peer, or None."""
         return self._links.get(peer_id)
 
-    def links(self) -> list[LinkProtocol]:
-        return list(self._links.values())
-
     def admit(self, peer_id: str) -> Deferred[None]:
         """Fires, at once where no link of this peer stands, when a newcomer may take its place.
 

@@ -135,7 +135,7 @@ class NodeProcess(MultiService):
         node = NodeService(
             config.node.id, offers=offers, tools=tools, record=NodeRecord(os.path.join(config.state, "node.db"), reactor),
             clock=reactor, marker=marker, labels=config.node.labels, lifecycle=lifecycle, commands=node_commands())
-        self._dialer = LinkDialer(self._hello, node, reactor)
+        self._dialer = LinkDialer(self._hello, node, reactor, self._not_linked)
         return node
 
     # --- starting and stopping
@@ -169,6 +169,9 @@ class NodeProcess(MultiService):
 
     def _dial(self) -> None:
         self._dialer.start(self._reactor, self._config.edge.host, self._config.edge.port, self._options.tls)
+
+    def _not_linked(self, error: IOPError) -> None:
+        self._notifier.status(f"no link: {error.message}")
 
     def _hang_up(self) -> Any:
         return self._dialer.stop()
