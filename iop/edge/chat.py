@@ -155,6 +155,7 @@ class ChatBody:
     def __init__(self, run_id: str, created_s: int, model: str) -> None:
         self.ending = Ending()
         self._head = {"id": f"chatcmpl-{run_id}", "object": "chat.completion", "created": created_s, "model": model}
+        self.size = 0                    # about, of what is kept: characters of text, bytes of a backend's own body
         self._raw = b""
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -164,6 +165,7 @@ class ChatBody:
         for event in entry.batch.events:
             if not event.HasField("output") or event.channel == CHANNEL_STDERR:
                 continue
+            self.size += len(event.output) + len(event.raw)
             if speaks_chat(event):
                 self._raw = event.raw
             elif event.channel == CHANNEL_REASONING:

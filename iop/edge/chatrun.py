@@ -11,13 +11,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from iop.edge.chat import ChatBody, ChatStream, Ending
-from iop.errors import IOPError
+from iop.errors import IOPError, OutputLimit
 from iop.events import json_encode
 from iop.interfaces import IEdgeService, IRunCursor
 from iop.proto import run_pb2
 from iop.records import RunRecord
 from iop.runs import START
-from iop.web.errors import RETRY_AFTER_S, SDK_RETRIES
+from iop.web.errors import OPENAI, RETRY_AFTER_S, SDK_RETRIES, error_response
 from iop.web.responses import Response, StreamResponse
 from iop.web.sse import COMMENT
 
@@ -25,6 +25,7 @@ log = Logger()
 
 KEEPALIVE_S = 10.0           # after this long without output the 200 goes out, with a comment
 TAKE_BYTES = 256 * 1024
+WHOLE_BYTES = 32 * 1024 * 1024   # of an answer in one piece: it stands in memory a few times, and is encoded in one turn
 GONE = "client disconnected"
 
 
@@ -50,7 +51,7 @@ class ChatAnswer:
 
     def _submitted_late(self, record: RunRecord) -> None:
         self._record = record
-        self._stop_run()
+        self._stop_run(GONE)
 
     async def whole(self, model: str) -> Response:
         """The answer once the run has ended."""
@@ -60,10 +61,18 @@ class ChatAnswer:
             for entry in await self._take():
                 body.read(entry)
             headers = headers or await self._headers()
+            if body.size > WHOLE_BYTES:
+                return self._too_long(headers)
         self._reader.close()
         if not body.ending.completed:
             return failed_response(body.ending, headers or {})
         return Response(200, body.body(), headers=headers)
+
+    def _too_long(self, headers: dict[str, str]) -> Response:
+        error = OutputLimit(f"The answer has more than {WHOLE_BYTES >> 20} MiB, which is the limit of one in one piece.",
+                            hint="Ask for it with `stream: true`.")
+        self.abandon(error.message)
+        return error_response(error, OPENAI, headers)
 
     async def streamed(self, model: str, with_usage: bool) -> Response | StreamResponse:
         """The stream, once there is something to send; or the status of what failed before that."""
@@ -134,23 +143,23 @@ class ChatAnswer:
             raise IOPError("The run's log was not opened.")
         return self._cursor
 
-    def abandon(self) -> None:
+    def abandon(self, reason: str = GONE) -> None:
         """Nobody reads any more; the run is stopped unless it has ended."""
         ended = self._cursor is not None and self._cursor.ended
         if self._cursor is not None:
             self._cursor.close()
         if self._record is not None and not ended:
-            self._stop_run()
+            self._stop_run(reason)
 
-    def _stop_run(self) -> None:
+    def _stop_run(self, reason: str) -> None:
         if self._abandoned:
             return
         self._abandoned = True
         abandon, run_id = self._edge.abandon, self._run.run_id
         if self._detach_s is None:
-            abandon(run_id, self._source, GONE)
+            abandon(run_id, self._source, reason)
         else:
-            reason = f"{GONE} and did not come back in {self._detach_s:g} s"
+            reason = f"{reason} and did not come back in {self._detach_s:g} s"
             self._clock.callLater(self._detach_s, abandon, run_id, self._source, reason)
 
 

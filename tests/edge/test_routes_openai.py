@@ -337,6 +337,20 @@ def test_no_ending_but_completed_looks_like_success(world, kind):
 
 # --- one answer
 
+def test_an_answer_in_one_piece_has_a_limit_and_its_run_is_stopped_there(world):
+    wire = world.chatting(ASK)
+    run = world.edge.last
+    run.start()
+    for _ in range(33):
+        run.emit(events.output("x" * (1024 * 1024), CHANNEL_STDOUT))
+    answer = wire.answer()
+    assert (answer.status, answer.code, answer.headers["x-should-retry"]) == (502, "output_limit", "false")
+    assert "stream" in answer.json["error"]["message"] and answer.headers["x-iop-run-id"]
+    assert [reason for _, reason in run.cancels] == [
+        "The answer has more than 32 MiB, which is the limit of one in one piece."]
+    assert run.cursors[-1].closed
+
+
 def test_a_whole_answer_is_the_backends_own(world):
     raw = b'{"id":"up", "choices":[{"message":{"content":"hi","tool_calls":null}}],  "new": 1.50}'
     world.edge.scripts["tiny"] = script(events.output("hi", raw=raw))
