@@ -50,8 +50,9 @@ class NodeOperations:
     async def label(self, node_id: str, changes: dict[str, str | None], source: Source) -> NodeView:
         node = self._registry.node(node_id)
         check_labels(changes)
+        check_labels(node.changed_labels(changes))
         await self._audit.before(source, "label", node_id=node_id, changes=changes)
-        node.label_changes = node.label_changes | changes
+        node.label_changes = node.changed_labels(changes)
         await self._kept.save(node)
         if node.ready:
             node.link.send("node_config_payload", self._configs.labels(node))

@@ -65,6 +65,11 @@ class Node:
         """What the node is told of its labels."""
         return _changed(dict(self.entry_labels), self.label_changes)
 
+    def changed_labels(self, changes: dict[str, str | None]) -> dict[str, str | None]:
+        """The operator's labels with more changes; to remove what nobody gives is nothing to remember."""
+        given = {*self.entry_labels, *(self.status.labels if self.status is not None else ())}
+        return {name: value for name, value in (self.label_changes | changes).items() if value is not None or name in given}
+
     def connected(self, link: Any) -> None:
         self.link, self.ready, self.placeable, self.since_us = link, False, False, now_us()
         self.remote, self.epoch = link.remote, link.epoch

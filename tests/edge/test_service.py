@@ -480,6 +480,19 @@ def test_a_model_of_draining_nodes_only_is_not_ready(edge: FakeEdge, whose: str)
     assert not any(model.ready for model in edge.service.models())
 
 
+def test_labels_cannot_grow_without_bound_and_removed_ones_make_room(make_edge: Any) -> None:
+    edge = make_edge(entry("n1", room="lab"))
+    edge.node()
+    for start in range(0, 600, 60):
+        names = [f"k{number}" for number in range(start, start + 60)]
+        result_of(edge.service.label("n1", dict.fromkeys(names, "x"), PERSON))
+        with pytest.raises(InvalidRequest):
+            result_of(edge.service.label("n1", {f"more{number}": "x" for number in range(10)}, PERSON))
+        result_of(edge.service.label("n1", dict.fromkeys(names), PERSON))
+    assert edge.service.node("n1").labels == {"room": "lab"}
+    assert result_of(edge.service.label("n1", {"room": None}, PERSON)).labels == {}
+
+
 def test_a_stopping_edge_takes_nothing(edge: FakeEdge) -> None:
     edge.node()
     edge.service.stop()
