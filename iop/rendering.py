@@ -170,6 +170,20 @@ def error_text(error: IOPError, json: bool, *, head: str = "error") -> str:
     return safe_tty(f"{head}: {error.message}{hint}\n")
 
 
+def life_line(event: Mapping[str, Any]) -> str:
+    """A lifecycle event as one line that is safe: its number, when, what, where, and who did it from which face."""
+    detail = {key: value for key, value in (event.get("detail") or {}).items() if value not in (None, "", [], {})}
+    source = event.get("source") or {}
+    who = str(source.get("principal") or "")
+    if who.startswith("SHA256:"):        # of an SSH key: its beginning tells it from others, the audit trail has all of it
+        fingerprint, _, comment = who.partition(" ")
+        who = f"{fingerprint[:15]}… {comment}".rstrip()
+    said = [event.get("node_id"), event.get("run_id"), value_text(detail) if detail else "",
+            f"by {who} ({source['face']})" if who and source.get("face") else ""]
+    moment = str(event["at"])[:19].replace("T", " ")
+    return safe_line(f"{event['id']:>6}  {moment}  {event['type']:14}  {'  '.join(filter(None, said))}").rstrip()
+
+
 def event_note(event: Mapping[str, Any]) -> str:
     """What an event of a run says to people beside its output and its ending; empty where it says nothing. Not safe yet."""
     note = _NOTES.get(event["type"])

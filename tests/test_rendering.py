@@ -21,7 +21,7 @@ from iop.proto.run_pb2 import (
     Truncated,
     Usage,
 )
-from iop.rendering import cells, clip, event_note, fields, json_line, result_text, safe_line, safe_tty, table
+from iop.rendering import cells, clip, event_note, fields, json_line, life_line, result_text, safe_line, safe_tty, table
 
 
 @pytest.mark.parametrize(("raw", "shown"), [
@@ -93,3 +93,12 @@ def test_an_empty_table_says_none():
 ])
 def test_what_happens_in_a_run_is_said_in_a_few_words(event, said):
     assert event_note(as_dict(1, 1, event)) == said
+
+
+def test_a_lifecycle_event_is_one_line_without_what_is_empty():
+    event = {"id": 40, "at": "2026-12-01T11:06:38.000001Z", "type": "operator", "node_id": "node-1", "run_id": None,
+             "source": {"face": "console", "principal": "SHA256:/Qfi9KMd+MyxFXdw6ZdHrqiO1lWkDQHmsSPuwqTuYDA ann"},
+             "detail": {"action": "label", "changes": {"a": "b\n"}, "faults": [], "draining": False}}
+    assert life_line(event) == ("    40  2026-12-01 11:06:38  operator        node-1  action=label,changes=a=b\\x0a,"
+                                "draining=no  by SHA256:/Qfi9KMd… ann (console)")
+    assert life_line({"id": 1, "at": "2026-12-01T11:05:34Z", "type": "edge_started"}).endswith("edge_started")

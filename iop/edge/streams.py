@@ -14,7 +14,7 @@ from iop.errors import IOPError
 from iop.events import ENDING_KINDS, batch_dicts, life_dict
 from iop.interfaces import IEdgeService, IRunCursor, IStream
 from iop.proto import run_pb2
-from iop.rendering import ANSWER_CHANNELS, event_note
+from iop.rendering import ANSWER_CHANNELS, event_note, life_line
 from iop.runs import EventId
 
 log = Logger()
@@ -192,11 +192,7 @@ class LifeStream(_Stream):
         self._unwatch()
 
     def text(self, item: Item) -> tuple[str, str]:
-        about = " ".join(f"{name}={item[name]}" for name in ("node_id", "run_id") if item[name])
-        by = (item["source"] or {}).get("principal") or ""
-        detail = " ".join(f"{key}={value}" for key, value in (item["detail"] or {}).items())
-        line = " ".join(part for part in (about, by and f"by {by}", detail) if part)
-        return "out", f"{item['id']:>6} {str(item['at'])[:19]} {item['type']:<16} {line}".replace("\n", " ") + "\n"
+        return "out", life_line(item) + "\n"
 
 
 def _notice(item: Item) -> str:
