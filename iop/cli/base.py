@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from iop.cli.find import find_edge
-from iop.errors import CANCELLED, IOPError, exit_code
+from iop.errors import CANCELLED, USAGE, InvalidRequest, IOPError, exit_code
 from iop.rendering import error_text
 
 
@@ -24,7 +24,14 @@ class Group(click.Group):
         except IOPError as error:
             tell(error)
             ctx.exit(exit_code(error.code))
+        except click.UsageError as error:
+            if "--json" not in sys.argv:
+                raise
+            tell(InvalidRequest(_sentence(error.format_message()), hint=_help_of(error.ctx)))
+            ctx.exit(USAGE)
         except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)     # the terminal's cursor stands behind its ^C
             ctx.exit(CANCELLED)
         except BrokenPipeError:
             # The reader of our output is gone (`iop tail … | head`): that is its end, not a fault of ours.
@@ -35,6 +42,14 @@ class Group(click.Group):
 def tell(error: IOPError) -> None:
     """An error on standard error: for people, or as the API's error object where --json was given."""
     click.echo(error_text(error, "--json" in sys.argv, head="iop"), nl=False, err=True)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def _help_of(context: click.Context | None) -> str:
+    return f"See `{context.command_path} --help`." if context is not None else ""
 
 
 def examples(*lines: str) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -68,8 +68,9 @@ def list_command(context: click.Context, as_json: bool, state: str | None) -> No
     if as_json:
         print_json([_row(key) for key in keys])
         return
-    print_table(map(_row, keys), ("keyid", "kind", "owner", "scopes", ("CREATED", "created_at"),
-                                  ("VALID UNTIL", "not_after")))
+    print_table(map(_row, keys), ("keyid", "kind", "owner", ("MADE", lambda row: str(row["created_at"])[:10]),
+                                  ("VALID UNTIL", lambda row: str(row["not_after"] or "-")[:10]),
+                                  ("SCOPES", lambda row: _scopes_text(row["scopes"]))))
 
 
 @keys_group.command("revoke", epilog=examples("iop keys revoke abcdefghijklmnop"))
@@ -122,6 +123,13 @@ def _state_folders(file: Path) -> Iterator[Path]:
         yield Path(load_edge(str(file.parent / "edge.yaml")).state)
     except ConfigError:
         return
+
+
+def _scopes_text(scopes: Sequence[str]) -> str:
+    missing = [scope for scope in SCOPES if scope not in scopes]
+    if scopes and len(missing) <= 1:
+        return f"all but {missing[0]}" if missing else "all"
+    return ",".join(scopes)
 
 
 def _row(key: Key) -> dict[str, object]:

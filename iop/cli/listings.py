@@ -11,7 +11,8 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import ago, print_json, print_table
 from iop.cli.run import run_path
-from iop.rendering import fields, safe_line, value_text
+from iop.rendering import fields, life_line, safe_line
+from iop.runs import STATES
 
 
 @click.command("nodes", epilog=examples("iop nodes", "iop nodes --json"))
@@ -32,17 +33,17 @@ def nodes_command(edge: Client, *, as_json: bool) -> None:
 
 
 @click.command("runs", epilog=examples("iop runs", "iop runs --state-is running --json", "iop runs -a cli --limit 5"))
-@click.option("--state-is", metavar="STATE", default="", help="queued, placed, running, disconnected, completed, failed, …")
+@click.option("--state-is", metavar="STATE", type=click.Choice(STATES), help=f"One of {', '.join(STATES)}.")
 @click.option("-a", "--adapter", default="", help="Only this adapter's.")
 @click.option("-t", "--target", default="", help="Only this target's.")
 @click.option("--node", default="", help="Only this node's.")
-@click.option("--since", default="", metavar="TIME", help="Only those created since, RFC 3339.")
+@click.option("--since", default="", metavar="TIME", help="Only those created since, e.g. 2026-12-01T09:50:41Z.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--cursor", default="", help="Go on where an earlier list ended.")
 @json_option
 @with_edge
-def runs_command(edge: Client, *, state_is: str, adapter: str, target: str, node: str, since: str, limit: int, cursor: str,
-                 as_json: bool) -> None:
+def runs_command(edge: Client, *, state_is: str | None, adapter: str, target: str, node: str, since: str, limit: int,
+                 cursor: str, as_json: bool) -> None:
     """List runs, newest first."""
     answer = edge.get("/api/v1/runs", state=state_is, adapter=adapter, target=target, node=node, since=since, limit=limit,
                       cursor=cursor)
@@ -51,8 +52,8 @@ def runs_command(edge: Client, *, state_is: str, adapter: str, target: str, node
         for run in runs:
             print_json(run)
         return
-    print_table(runs, (("RUN", "run_id"), "state", "adapter", "target", ("NODE", "node_id"),
-                       ("CREATED", lambda run: ago(run["created_at"])), ("CODE", "outcome.code")))
+    print_table(runs, (("RUN", "run_id"), "state", ("TARGET", lambda run: f"{run['adapter']}/{run['target']}"),
+                       ("NODE", "node_id"), ("AGE", lambda run: ago(run["created_at"])), ("CODE", "outcome.code")))
     if isinstance(answer, dict) and answer.get("next"):
         click.echo(f"More with --cursor {answer['next']}", err=True)
 
@@ -90,19 +91,19 @@ def sessions_command(edge: Client, *, close: str | None, as_json: bool) -> None:
 
 
 @click.command("events", epilog=examples("iop events", "iop events --follow", "iop events --after 17 --json"))
-@click.option("--after", metavar="ID", default="", help="Only those behind this event's id.")
+@click.option("--after", metavar="ID", type=click.IntRange(0), help="Only those behind the event with this number.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as they happen, until Ctrl-C.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option
 @with_edge
-def events_command(edge: Client, *, after: str, follow: bool, limit: int, as_json: bool) -> None:
-    """Show the life of the edge's links, nodes and configuration."""
+def events_command(edge: Client, *, after: int | None, follow: bool, limit: int, as_json: bool) -> None:
+    """Show the life of links, nodes, configuration and runs, and who did what."""
     answer = edge.get("/api/v1/events", after=after, limit=limit)
     for event in _items(answer, "events"):
         _show_event(event, as_json)
-        after = str(event["id"])
+        after = event["id"]
     if follow:
-        for sent in edge.events("/api/v1/events", after or "0"):
+        for sent in edge.events("/api/v1/events", str(after or 0)):
             _show_event(sent.data, as_json)
 
 
@@ -110,10 +111,7 @@ def _show_event(event: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(event)
         return
-    about = [event.get("node_id") or "-", event.get("run_id") or "", value_text(event.get("detail"))]
-    source = event.get("source") or {}
-    who = f"  by {source['principal'] or '?'} ({source['face']})" if source.get("face") else ""
-    click.echo(safe_line(f"{event['id']:>6}  {event['at']}  {event['type']:20} {'  '.join(filter(None, about))}{who}"))
+    click.echo(life_line(event))
 
 
 def _items(answer: Any, name: str) -> list[dict[str, Any]]:

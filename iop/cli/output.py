@@ -78,10 +78,11 @@ class RunPrinter:
 
     def _ending(self, event: dict[str, Any]) -> None:
         self._end_line()
-        if event["type"] != "completed":
-            sentence = event.get("message") or event.get("code") or ""
-            click.echo(f"iop: {event['type']}: {safe_line(sentence)}" + (f" [{event['code']}]" if event.get("code") else ""),
-                       err=True)
+        kind, code = event["type"], event.get("code") or ""
+        if kind != "completed":
+            sentence = event.get("message") or code or "The run ended so."
+            said = sentence if kind == "cancelled" else f"{kind}: {sentence}"
+            click.echo(f"iop: {safe_line(said)}" + (f" [{safe_line(code)}]" if code not in ("", kind) else ""), err=True)
 
     def _end_line(self) -> None:
         if self._line_open:

@@ -16,6 +16,13 @@ from iop.errors import CANCELLED, FAILED, InvalidRequest, exit_code
 from iop.runs import ENDINGS, EventId
 
 
+def _one_prompt(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
+    if len(words) != 1:
+        what = f"{len(words)} words stand where one prompt belongs" if words else "The prompt is missing"
+        raise click.UsageError(f"{what}: put it in quotes, or give - to read standard input.")
+    return words[0]
+
+
 @click.command("run", epilog=examples(
     "iop run -a cli -t hello \"hi there\"", "git diff | iop run -a openai -t smollm2 -", "iop run -a cli -t job --detach go"))
 @click.option("-a", "--adapter", required=True, help="The adapter: cli, openai, ollama, vllm, mock or another plugin.")
@@ -23,7 +30,7 @@ from iop.runs import ENDINGS, EventId
 @click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--session", metavar="S", help="Continue the session S; the run goes to the node that holds it.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End the run after S seconds.")
-@click.argument("prompt")
+@click.argument("prompt", nargs=-1, metavar="PROMPT", callback=_one_prompt)
 @json_option
 @with_edge
 def run_command(edge: Client, *, adapter: str, target: str, detach: bool, session: str | None, timeout: float | None,
@@ -38,7 +45,10 @@ def run_command(edge: Client, *, adapter: str, target: str, detach: bool, sessio
         body["session_id"] = session
     if timeout:
         body["limits"] = {"run_s": timeout}
-    run_id = edge.post("/api/v1/runs", body)["run_id"]
+    submitted = edge.post("/api/v1/runs", body)
+    run_id = submitted["run_id"]
+    if submitted["state"] == "queued" and not as_json:
+        click.echo("[it waits until a node that offers it is ready and has a free slot; see `iop nodes`]", err=True)
     if detach:
         print_json({"run_id": run_id}) if as_json else click.echo(run_id)
         return
@@ -66,7 +76,12 @@ def tail_command(edge: Client, *, run_id: str, after: str, as_json: bool) -> Non
 def cancel_command(edge: Client, *, run_id: str, as_json: bool) -> None:
     """End a run, and every program that it started. To cancel twice does no harm."""
     answer = edge.post(f"/api/v1/runs/{run_path(run_id)}/cancel")
-    print_json(answer) if as_json else click.echo(f"{run_id}: asked to end; it was {answer.get('state', 'under way')}.")
+    if as_json:
+        print_json(answer)
+    elif answer["state"] in ENDINGS:
+        click.echo(f"{run_id} had ended already: {answer['state']}.")
+    else:
+        click.echo(f"{run_id} is asked to end; it is {answer['state']}.")
 
 
 def follow(edge: Client, run_id: str, after: str, *, as_json: bool, cancels: bool) -> int:

@@ -50,6 +50,24 @@ def test_an_unknown_option_is_usage(iop):
     assert iop("nodes", "--colour").exit_code == 2
 
 
+@pytest.mark.parametrize(("words", "told"), [
+    ((), "The prompt is missing: put it in quotes, or give - to read standard input."),
+    (("hi", "there"), "2 words stand where one prompt belongs: put it in quotes"),
+])
+def test_a_prompt_is_one_argument(iop, words, told):
+    result = iop("run", "-a", "cli", "-t", "hello", *words)
+    assert result.exit_code == 2 and told in result.output
+
+
+def test_wrong_usage_is_json_where_json_was_asked_for(iop, monkeypatch):
+    words = ["runs", "--json", "--state-is", "gone"]
+    monkeypatch.setattr("sys.argv", ["iop", *words])
+    result = iop(*words)
+    error = json.loads(result.stderr)["error"]
+    assert (result.exit_code, result.stdout, error["code"]) == (2, "", "invalid_request")
+    assert "'completed'" in error["message"] and error["hint"] == "See `main runs --help`."
+
+
 def test_an_event_id_that_is_none_is_usage(iop, monkeypatch):
     monkeypatch.setenv("IOP_URL", "http://127.0.0.1:9")
     assert iop("tail", "abc", "--after", "x").exit_code == 2
@@ -104,6 +122,14 @@ def test_keys_are_listed_without_secrets(iop, edge_folder):
     made = json.loads(iop("keys", "new", "api", "ci", "--state", edge_folder, "--json").output)
     listed = iop("keys", "list", "--state", edge_folder).output
     assert made["keyid"] in listed and made["key"] not in listed
+
+
+def test_scopes_are_listed_in_few_words(iop, edge_folder):
+    iop("keys", "new", "api", "ci", "--state", edge_folder)
+    iop("keys", "new", "api", "reader", "--scope", "runs:read", "--scope", "events:read", "--state", edge_folder)
+    lines = iop("keys", "list", "--state", edge_folder).output.splitlines()
+    assert lines[1].endswith("  all but admin") and lines[2].endswith("  runs:read,events:read")
+    assert max(map(len, lines)) <= 80
 
 
 def test_the_edge_is_found_by_what_iop_up_left(tmp_path):

@@ -57,6 +57,11 @@ def test_a_failure_is_one_sentence_on_a_line_of_its_own(monkeypatch):
     assert (out, err) == (b"half\n", b"iop: failed: It broke. [adapter_error]\n")
 
 
+def test_a_cancelled_run_says_so_once(monkeypatch):
+    _, err = play(monkeypatch, [{"type": "cancelled", "message": "The run was cancelled.", "code": "cancelled"}], tty=False)
+    assert err == b"iop: The run was cancelled.\n"
+
+
 def test_json_is_one_event_a_line_and_harmless(monkeypatch):
     out, _ = play(monkeypatch, [output("\x1b"), {"type": "completed"}], tty=True, as_json=True)
     assert out.count(b"\n") == 2 and b"\x1b" not in out
