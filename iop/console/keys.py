@@ -13,7 +13,7 @@ from twisted.conch.ssh import common
 from twisted.conch.ssh.keys import BadKeyError, FingerprintFormats, Key
 
 from iop.errors import ConfigError
-from iop.files import check_private
+from iop.files import check_private, write_private
 from iop.keys import SCOPES
 
 # Signatures that a login may use. SHA-1 (ssh-rsa), DSA and the NIST curves above 256 bits are left out.
@@ -101,23 +101,14 @@ def right_signature(key: Key, algorithm: bytes, signature: bytes, data: bytes) -
 
 def host_key(file: str) -> Key:
     """The console's own ed25519 key; made, 0600, when there is none. Raises ConfigError when others may read it."""
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        check_private(file)
-        return _load(file)
-    except OSError as error:
-        raise ConfigError(f"The console's host key {file} cannot be made: {error.strerror}.") from None
-    made = ed25519.Ed25519PrivateKey.generate()
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH,
-                                            serialization.NoEncryption()))
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        os.unlink(file)
-        raise
+    if not os.path.exists(file):
+        made = ed25519.Ed25519PrivateKey.generate()
+        try:
+            write_private(file, made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH,
+                                                   serialization.NoEncryption()))
+        except OSError as error:
+            raise ConfigError(f"The console's host key {file} cannot be made: {error.strerror}.") from None
+    check_private(file)
     return _load(file)
 
 
