@@ -123,10 +123,20 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     adapters: list[node_pb2.AdapterConfig]
 
 
-class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """edge.yaml, read."""
+class _Config(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, read."""
 
     file: str
+    document: Document
+
+    def path(self, name: str) -> str:
+        """`name` beside the file."""
+        return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(self.file)), name))
+
+
+class EdgeConfig(_Config, frozen=True, kw_only=True):
+    """edge.yaml, read."""
+
     edge: EdgeIdentity
     listen: Listen
     history: str
@@ -134,11 +144,6 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueConfig
     limits: LimitsConfig
     nodes: list[NodeEntry]
-    document: Document
-
-    def path(self, name: str) -> str:
-        """`name` beside the file."""
-        return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(self.file)), name))
 
     @property
     def state(self) -> str:
@@ -182,19 +187,13 @@ class _NodeFile(_Strict):
     adapters: dict[str, Any] = {}    # targets that this machine's owner defines; all there is under `locked`
 
 
-class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+class NodeConfig(_Config, frozen=True, kw_only=True):
     """node.yaml, read."""
 
-    file: str
     node: NodeIdentity
     edge: EdgeAddress
     policy: PolicyConfig
     adapters: list[node_pb2.AdapterConfig]
-    document: Document
-
-    def path(self, name: str) -> str:
-        """`name` beside the file."""
-        return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(self.file)), name))
 
     @property
     def state(self) -> str:
