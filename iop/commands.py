@@ -140,7 +140,7 @@ class CommandTable:
         if command is None:
             close = difflib.get_close_matches(name, self.commands, 1)
             raise UsageError(f"There is no command {name[:40]!r}.",
-                                hint=f"Did you mean `{close[0]}`?" if close else "`help` lists the commands.")
+                             hint=f"Did you mean `{close[0]}`?" if close else "`help` lists the commands.")
         return command
 
     def _help(self, context: object, *name: str) -> object:

@@ -120,14 +120,15 @@ class Metrics:
 
     def _collected(self) -> list[Metric]:
         health: dict[str, Any] = self._edge.health()
-        families: list[Metric] = [
-            _gauge("iop_ready", "1 when the edge takes work.", float(bool(health["ready"]))),
-            _gauge("iop_reactor_lag_seconds", "How late the reactor's timers are.", health["reactor_lag_ms"] / 1000),
-            _gauge("iop_history_backlog", "Writes that wait for the history.", health["history_backlog"]),
-            _gauge("iop_nodes_up", "Nodes whose link is up.", health["nodes_up"]),
-            _gauge("iop_runs_open", "Runs that have not ended.", health["runs_open"]),
+        return [
+            GaugeMetricFamily("iop_ready", "1 when the edge takes work.", float(bool(health["ready"]))),
+            GaugeMetricFamily("iop_reactor_lag_seconds", "How late the reactor's timers are.",
+                              health["reactor_lag_ms"] / 1000),
+            GaugeMetricFamily("iop_history_backlog", "Writes that wait for the history.", health["history_backlog"]),
+            GaugeMetricFamily("iop_nodes_up", "Nodes whose link is up.", health["nodes_up"]),
+            GaugeMetricFamily("iop_runs_open", "Runs that have not ended.", health["runs_open"]),
+            *self._of_nodes(),
         ]
-        return families + self._of_nodes()
 
     def _of_nodes(self) -> list[Metric]:
         up = GaugeMetricFamily("iop_node_up", "1 when the node's link is up.", labels=["node"])
@@ -143,10 +144,6 @@ class Metrics:
             draining.add_metric([name], float(view.draining))
             running.add_metric([name], view.running)
         return [up, draining, running]
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
 
 
 def _detail(event: node_pb2.EdgeNodeEvent) -> dict[str, Any]:

@@ -55,7 +55,6 @@ class FakeHistory:
         self.held = held
         self.trouble = ""
         self.kept = kept or _Kept()
-        self.commits = 0
         self._queue: list[tuple[Callable[[], Any], Deferred[Any]]] = []
 
     @property
@@ -75,7 +74,6 @@ class FakeHistory:
     def commit(self) -> None:
         """Commit what is queued; its Deferreds fire, in order."""
         queue, self._queue = self._queue, []
-        self.commits += bool(queue)
         done: list[tuple[Deferred[Any], Any]] = []
         for work, deferred in queue:
             if self.trouble:
