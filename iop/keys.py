@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 
 import msgspec
-import yaml
 
 from iop import yamlfile
 from iop.errors import AuthFailed
@@ -104,7 +103,7 @@ def load_keys(file: StrPath) -> list[Key]:
 
 def save_keys(file: StrPath, keys: list[Key]) -> None:
     """Write keys.yaml, 0600, atomically."""
-    body = yaml.safe_dump({"keys": [msgspec.structs.asdict(key) for key in keys]}, sort_keys=False)
+    body = yamlfile.dump({"keys": [msgspec.structs.asdict(key) for key in keys]})
     write_private(file, ("# Keys of this edge: hashes only. Made with `iop keys`.\n" + body).encode())
 
 

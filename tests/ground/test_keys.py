@@ -21,6 +21,12 @@ def test_a_key_is_verified_and_its_secret_is_stored_nowhere(tmp_path):
     assert keys.KeyRing(keys.load_keys(file)).verify("api", text) == key
 
 
+@pytest.mark.parametrize("owner", ["1e3", "no", "null", "012"])
+def test_an_owner_that_looks_like_something_else_is_kept(tmp_path, owner):
+    key, _ = keys.add_key(tmp_path / "keys.yaml", "api", owner)
+    assert keys.load_keys(tmp_path / "keys.yaml") == [key]
+
+
 @pytest.mark.parametrize("spoil", [
     lambda text: text[:-1] + ("a" if text[-1] != "a" else "b"),
     lambda text: text.replace("iopo_", "iopn_"),
