@@ -45,6 +45,7 @@ class ChatAnswer:
 
     async def begin(self, request: run_pb2.RunRequest, key: str | None) -> None:
         """Submit the run and open its log. A client that leaves meanwhile does not undo the submit: the run is stopped."""
+        request.detach_s = self._detach_s or 0.0
         self._record = await _outliving(self._edge.submit(request, self._source, key), self._submitted_late)
         self._cursor = await self._edge.cursor(self._record.run_id, START)
         self._cursor.notify(self._wake)

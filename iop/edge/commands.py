@@ -113,6 +113,8 @@ def _run_commands(table: CommandTable, edge: IEdgeService) -> None:
         if not prompt:
             raise UsageError("PROMPT is missing; usage: run TARGET PROMPT...")
         request = _request(edge, target, " ".join(prompt), session, timeout, priority)
+        if not detach:
+            request.detach_s = 0.0
         record = await edge.submit(request, caller.source)
         if detach:
             return {"run_id": record.run_id, "state": record.state}

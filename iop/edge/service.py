@@ -39,6 +39,7 @@ from iop.runs import EventId
 MAX_KEY_CHARS = 256              # of an Idempotency-Key
 MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
 STOPPING = "The edge is stopping."
+CUT_OFF = "The edge was started again, and the client is gone."
 EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
 
 log = Logger()
@@ -95,6 +96,9 @@ class EdgeService:
         self._node_file.load(self._registry)
         await self._sessions.load()
         await recovery.recover(self._history, self._runs, self._dispatcher, self._registry, self._absences)
+        for run in self._runs:           # their clients were cut off when the edge ended, however it did
+            if run.request.HasField("detach_s"):
+                self._clock.callLater(run.request.detach_s, self.abandon, run.run_id, run.request.source, CUT_OFF)
         self._lag.start()
         self._expiry = self._clock.callLater(EXPIRY_S, self._expire_links)
         self._bus.tell("edge_started")

@@ -94,7 +94,7 @@ def asks_the_same(one: RunRequest, other: RunRequest) -> bool:
 def _bare(request: RunRequest) -> RunRequest:
     bare = RunRequest()
     bare.CopyFrom(request)
-    for name in ("run_id", "attempt", "created_us", "source", "retry_safe"):
+    for name in ("run_id", "attempt", "created_us", "source", "retry_safe", "detach_s"):
         bare.ClearField(name)
     bare.limits.queue_s = 0
     return bare

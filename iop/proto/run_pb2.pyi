@@ -43,7 +43,7 @@ class Limits(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., first_output_s: _Optional[float] = ..., silence_s: _Optional[float] = ..., output_bytes: _Optional[int] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us")
+    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class RunRequest(_message.Message):
     RETRY_SAFE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     CREATED_US_FIELD_NUMBER: _ClassVar[int]
+    DETACH_S_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     attempt: int
     adapter: str
@@ -81,7 +82,8 @@ class RunRequest(_message.Message):
     retry_safe: bool
     priority: int
     created_us: int
-    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ...) -> None: ...
+    detach_s: float
+    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ..., detach_s: _Optional[float] = ...) -> None: ...
 
 class RunAccepted(_message.Message):
     __slots__ = ("run_id", "attempt")

@@ -20,6 +20,7 @@ from iop.errors import (
 )
 from iop.events import ending, output, started
 from iop.interfaces import IEdgeService
+from iop.proto.link_pb2 import VERDICT_CANCEL, RunReport
 from iop.proto.node_pb2 import NodeCommandResponse
 from iop.proto.run_pb2 import Limits, Outcome, RunRejected, RunRequest
 from iop.records import RunQuery
@@ -531,6 +532,29 @@ def test_a_run_whose_client_has_left_is_stopped_at_once_also_while_history_is_aw
     edge.clock.advance(1)
     edge.service.abandon(record.run_id, PERSON, "client disconnected")
     assert not edge.history.kept.audits
+
+
+@pytest.mark.parametrize("phase", ["queued", "running"])
+def test_an_edge_that_starts_again_stops_the_runs_whose_clients_it_cut_off(edge: FakeEdge, phase: str) -> None:
+    node = edge.node(told=status(concurrency=1))
+    if phase == "queued":
+        edge.submit()
+    chat, later = edge.submit(prompt(detach_s=0)), edge.submit(prompt(detach_s=60))
+    others = [edge.submit()]
+    if phase == "running":
+        node.emit(node.accept(), 1, started("mock", "echo"))
+    again = edge.restarted()
+    again.clock.advance(0)
+    if phase == "running":
+        report = RunReport(run_id=chat.run_id, attempt=1, first_unacked=2, last_spooled=1, open=True)
+        node = again.node(reports=[report], told=status(concurrency=1))
+        assert [word.verdict for page in node.all("verdicts") for word in page.runs] == [VERDICT_CANCEL]
+    else:
+        assert again.run(chat.run_id).state == "cancelled"
+    assert again.run(later.run_id).state == "queued"
+    again.clock.advance(60)
+    assert again.run(later.run_id).state == "cancelled"
+    assert all(again.run(other.run_id).state != "cancelled" for other in others)
 
 
 def test_an_edge_that_stops_says_that_it_is_why_its_clients_left(edge: FakeEdge) -> None:
