@@ -82,7 +82,9 @@ class Store:
                 return self._lock.take()
             except InUse:
                 if self._writing.closing or self._reactor.seconds() > deadline:
-                    raise ConfigError(f"The database {self._url.database} is in use by another process.") from None
+                    raise ConfigError(f"The database {self._url.database} is in use by another process.",
+                                      hint="End the edge or node that works there, or give this one a state folder of its "
+                                      "own.") from None
             await deferLater(self._reactor, 0.1)
 
     def _prepare_first(self, connection: Connection) -> None:

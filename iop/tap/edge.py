@@ -123,12 +123,12 @@ class EdgeProcess(Service):
         config = self._config
         with config.document.blamed("edge", "state"):
             make_private(config.state)
-        remove_ready(self._ready_file)
         keyring = make_keyring(config)
         database = config.history or "sqlite:///" + os.path.join(config.state, "history.db")
         history = History(database, self._reactor)
         await history.open()
         self._history = history
+        remove_ready(self._ready_file)       # not before the history is ours: another edge may be at work in this folder
         node_file = NodeFile(os.path.join(config.state, "nodes.json"), self._in_thread)
         edge = self._edge = EdgeService(config, history, self._reactor, keyring, node_file)
         await edge.start()
@@ -139,8 +139,8 @@ class EdgeProcess(Service):
         write_ready(self._ready_file, where | {"http_tls": config.listen.http.tls is not None, "pid": os.getpid()})
         process.collect_seldom()
         self._notifier.ready(f"links at {where['link']}, HTTP at {where['http']}")
-        log.info("edge {edge_id} is ready: HTTP at {http}, links at {link}, console at {console}",
-                 edge_id=config.edge.id, **where)
+        log.info("the edge {edge_id} is ready: HTTP at {http}, links at {link}, console {console}",
+                 edge_id=config.edge.id, **where | {"console": f"at {where['console']}" if where["console"] else "off"})
 
     def _in_thread(self, function: Any, *arguments: Any) -> Deferred[Any]:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function, *arguments)
@@ -224,7 +224,8 @@ class EdgeProcess(Service):
         """Take nothing more, say goodbye, commit, close; within 20 s."""
         super().stopService()
         self._notifier.stopping()
-        remove_ready(self._ready_file)
+        if self._history is not None:
+            remove_ready(self._ready_file)
         stopped = Deferred.fromCoroutine(self._end()).addTimeout(STOP_S, self._reactor)
         stopped.addErrback(lambda failure: log.failure("the edge did not stop in order", failure))
         return stopped

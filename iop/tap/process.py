@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import signal
@@ -19,6 +20,7 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from iop import adapters
+from iop.addresses import host_port
 from iop.errors import CONFIG_REFUSED, FAILED, ConfigError, IOPError
 from iop.interfaces import IAdapterFactory
 from iop.proto.node_pb2 import AdapterConfig
@@ -58,11 +60,23 @@ def steady_reactor() -> Any:
 def not_started(reactor: Any, what: str, failure: Failure) -> None:
     """End a process that cannot start: one sentence when it is its machine or configuration, a traceback when it is us."""
     if failure.check(IOPError, OSError, CannotListenError):
-        log.critical("{what} does not start: {why}", what=what, why=failure.getErrorMessage())
+        log.critical("{what} does not start: {why}", what=what, why=why_not(failure.value))
     else:
         log.failure("{what} does not start", failure, what=what)
     _leave_with(CONFIG_REFUSED if failure.check(ConfigError) else FAILED)
     reactor.stop()
+
+
+def why_not(error: Any) -> str:
+    """Why a process does not start, and what to do."""
+    if isinstance(error, CannotListenError):
+        where = host_port(error.interface, error.port)
+        if getattr(error.socketError, "errno", None) == errno.EADDRINUSE:
+            return f"{where} is taken: another process listens there. End that one, or choose another port under `listen`."
+        return f"Nobody can listen at {where} here: {getattr(error.socketError, 'strerror', '') or error.socketError}."
+    if isinstance(error, IOPError):
+        return f"{error.message} {error.hint}".strip()
+    return str(error)
 
 
 def _leave_with(code: int) -> None:

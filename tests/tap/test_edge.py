@@ -3,13 +3,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import pytest_twisted
+from twisted.internet import reactor
+from twisted.internet.error import CannotListenError
 
 from iop.config import load_edge
-from iop.errors import ConfigError
+from iop.errors import ConfigError, IOPError
 from iop.files import make_private
 from iop.keys import load_keys
 from iop.link.certs import make_ca, make_server_cert
-from iop.tap.edge import Options, check, make_keyring
+from iop.tap.edge import EdgeProcess, Options, check, make_keyring
+from iop.tap.process import why_not
 
 
 def written(folder: Path, text: str) -> str:
@@ -53,6 +57,30 @@ def test_other_machines_may_reach_it_over_tls(tmp_path: Path) -> None:
 def test_an_adapter_that_is_not_installed_here_is_a_warning(tmp_path: Path) -> None:
     config = load_edge(written(tmp_path, "nodes: [{id: n1, adapters: {theirs: {targets: {x: {}}}}}]"))
     assert "theirs" in check(config)[0]
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_edge_that_cannot_start_leaves_the_ready_file_of_the_one_that_runs(tmp_path: Path) -> None:
+    ready = tmp_path / "state" / "edge.ready.json"
+    config = load_edge(written(tmp_path, f"edge: {{state: state}}\nhistory: sqlite:///{tmp_path}/nowhere/history.db\n"))
+    make_private(config.state)
+    ready.write_text("{}")
+    edge = EdgeProcess(config, reactor, [])
+    with pytest.raises(IOPError):
+        await edge._begin()
+    await edge.stopService()
+    assert ready.exists()
+
+
+@pytest.mark.parametrize(("error", "sentence"), [
+    (CannotListenError("127.0.0.1", 7410, OSError(98, "Address already in use")),
+     "127.0.0.1:7410 is taken: another process listens there. End that one, or choose another port under `listen`."),
+    (CannotListenError("192.0.2.1", 80, OSError(13, "Permission denied")),
+     "Nobody can listen at 192.0.2.1:80 here: Permission denied."),
+    (ConfigError("This is wrong.", hint="Do that."), "This is wrong. Do that."),
+])
+def test_why_a_process_does_not_start_is_a_sentence_with_what_to_do(error: Exception, sentence: str) -> None:
+    assert why_not(error) == sentence
 
 
 def test_the_first_start_makes_one_operator_key_and_keeps_only_its_hash(tmp_path: Path) -> None:
