@@ -69,3 +69,13 @@ def test_a_lock_is_held_by_one(tmp_path):
     again = take_lock(tmp_path / "lock")
     assert again is not None
     os.close(again)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    file = str(tmp_path / "keys.yaml")
+    write_private(file, b"old")
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError):
+        write_private(file, b"new")
+    assert open(file, "rb").read() == b"old"
+    assert os.listdir(tmp_path) == ["keys.yaml"]

@@ -8,8 +8,7 @@ import pickle
 import pytest
 
 from iop import keys
-from iop.errors import AuthFailed, ConfigError
-from iop.files import read_secret, write_private
+from iop.errors import AuthFailed
 
 
 def test_a_key_is_verified_and_its_secret_is_stored_nowhere(tmp_path):
@@ -51,25 +50,6 @@ def test_a_node_token_is_no_api_key():
     key, text = keys.make_key("node", "box")
     with pytest.raises(AuthFailed):
         keys.KeyRing([key]).verify("api", text)
-
-
-def test_files_that_others_may_read_are_refused(tmp_path):
-    file = str(tmp_path / "token")
-    write_private(file, b"secret\n")
-    assert read_secret(file) == "secret"
-    os.chmod(file, 0o640)
-    with pytest.raises(ConfigError, match="chmod 600"):
-        read_secret(file)
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
-    file = str(tmp_path / "keys.yaml")
-    write_private(file, b"old")
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError):
-        write_private(file, b"new")
-    assert open(file, "rb").read() == b"old"
-    assert os.listdir(tmp_path) == ["keys.yaml"]
 
 
 def test_a_secret_does_not_show_itself():

@@ -1,4 +1,4 @@
-"""Configuration files: every fault is one sentence with file, line and what is allowed."""
+"""Configuration files: every fault is one sentence with file, line and what is allowed; what is written is read back."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ nodes:
         targets:
           hi: {argv: [/bin/echo, "{prompt}"], retry: safe, aliases: [hello]}
 """
+
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+VALUES = st.recursive(TEXT | st.sampled_from(["1e3", "no", "012", "12:30", "null", "~", "", "true", "-1", "- a", "*x", "&x"])
+                      | st.integers(-10**9, 10**9) | st.booleans() | st.none(),
+                      lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT.filter(bool), inner, max_size=3),
+                      max_leaves=8)
 
 
 def load(tmp_path, text, reader=config.load_edge):
@@ -94,3 +100,13 @@ def test_whatever_the_bytes_only_a_config_error_is_raised(data):
         yamlfile.parse(data, "x")
     except ConfigError:
         pass
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z0-9]{1,6}", fullmatch=True), VALUES, min_size=1, max_size=4))
+def test_a_dumped_value_is_read_back(value):
+    assert yamlfile.parse(yamlfile.dump(value).encode(), "f").value == value
+
+
+def test_a_list_that_stands_twice_is_written_out():
+    twice = ["a"]
+    assert "*" not in yamlfile.dump({"x": twice, "y": twice})
