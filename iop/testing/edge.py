@@ -23,7 +23,7 @@ from iop.interfaces import IEdgeService
 from iop.proto import node_pb2, run_pb2
 from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, TargetView
 from iop.runs import EventId, new_run_id
-from iop.testing.runs import FakeCursor, FakeRun, Script, script
+from iop.testing.runs import FakeCursor, FakeRun, Script, matches, script
 
 __all__ = ["FakeEdge", "script"]
 
@@ -125,7 +125,7 @@ class FakeEdge:
         return defer.succeed(run.record) if run is not None else defer.fail(NoSuchRun())
 
     def runs(self, query: RunQuery) -> defer.Deferred[tuple[list[RunRecord], str]]:
-        found = [run.record for run in reversed(self.runs_by_id.values()) if _matches(run.record, query)]
+        found = [run.record for run in reversed(self.runs_by_id.values()) if matches(run.record, query)]
         start = int(query.cursor or 0)
         following = start + query.limit
         return defer.succeed((found[start:following], str(following) if following < len(found) else ""))
@@ -239,10 +239,3 @@ class FakeEdge:
 
 def _target(adapter: str, target: str, aliases: list[str]) -> TargetView:
     return TargetView(adapter=adapter, target=target, aliases=aliases, concurrency=4, running=0, ready=True, detail="")
-
-
-def _matches(record: RunRecord, query: RunQuery) -> bool:
-    wanted = (query.state, query.adapter, query.target, query.node_id, query.session_id, query.principal)
-    has = (record.state, record.adapter, record.target, record.node_id, record.session_id, record.principal)
-    return all(not want or want == value for want, value in zip(wanted, has, strict=True)) \
-        and record.created_us >= query.since_us

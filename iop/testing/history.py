@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
@@ -23,6 +22,7 @@ from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
+from iop.testing.runs import matches
 
 DAY_US = 86_400_000_000
 
@@ -148,7 +148,7 @@ class FakeHistory:
         return fail(NoSuchRun()) if found is None else succeed(copy.copy(found))
 
     def runs(self, query: RunQuery) -> Deferred[tuple[list[RunRecord], str]]:
-        found = [copy.copy(record) for record in self.kept.runs.values() if _matches(record, query)]
+        found = [copy.copy(record) for record in self.kept.runs.values() if matches(record, query)]
         found.sort(key=lambda record: record.run_id, reverse=True)
         if query.cursor:
             found = [record for record in found if record.run_id < query.cursor]
@@ -199,10 +199,3 @@ class FakeHistory:
         def work() -> None:
             self.kept.sessions[new.session_id] = new
         return self._write(work)
-
-
-def _matches(record: RunRecord, query: RunQuery) -> bool:
-    wanted = msgspec.structs.asdict(query)
-    return record.created_us >= query.since_us and all(
-        not wanted[name] or getattr(record, name) == wanted[name]
-        for name in ("state", "adapter", "target", "node_id", "session_id", "principal"))

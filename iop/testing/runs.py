@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from twisted.internet import defer
 from zope.interface import implementer
 
@@ -11,7 +12,7 @@ from iop import events
 from iop.errors import IOPError
 from iop.interfaces import IRunCursor
 from iop.proto import run_pb2
-from iop.records import RunRecord
+from iop.records import RunQuery, RunRecord
 from iop.runs import EventId
 
 Script = Callable[["FakeRun"], None]
@@ -24,6 +25,14 @@ def script(*told: run_pb2.RuntimeEvent, ending: str = "completed", error: IOPErr
         run.emit(*told)
         run.end("failed" if error else ending, events.outcome_of(error) if error else None)
     return play
+
+
+def matches(record: RunRecord, query: RunQuery) -> bool:
+    """Whether a run is one that a query asks for."""
+    wanted = msgspec.structs.asdict(query)
+    return record.created_us >= query.since_us and all(
+        not wanted[name] or getattr(record, name) == wanted[name]
+        for name in ("state", "adapter", "target", "node_id", "session_id", "principal"))
 
 
 class FakeEntry:
