@@ -36,7 +36,7 @@ def make_private(folder: StrPath) -> None:
 
 def write_private(file: StrPath, data: bytes) -> None:
     """Write a file only its owner may read: temporary file, fsync, rename, fsync of the folder."""
-    folder = os.path.dirname(os.path.abspath(file))
+    folder = os.path.dirname(file) or "."
     temporary = os.path.join(folder, f".{os.path.basename(file)}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -59,8 +59,8 @@ def read_secret(file: StrPath) -> str:
     """A token from a 0600 file. Raises ConfigError with what to do."""
     try:
         check_private(file)
-        with open(file, encoding="ascii") as stream:
-            return stream.read().strip()
+        with open(file, "rb") as stream:
+            return stream.read().decode("ascii").strip()
     except OSError as error:
         raise ConfigError(f"The token file {file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from iop.cli.errors import SystemFault
 from iop.cli.find import find_edge
-from iop.errors import CANCELLED, USAGE, InvalidRequest, IOPError, exit_code
+from iop.errors import CANCELLED, FAILED, USAGE, InvalidRequest, IOPError, exit_code
 from iop.rendering import error_text
 
 
@@ -37,6 +38,9 @@ class Group(click.Group):
             # The reader of our output is gone (`iop tail … | head`): that is its end, not a fault of ours.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        except OSError as error:
+            tell(SystemFault(f"{error.filename or 'The system'}: {error.strerror or error}."))
+            ctx.exit(FAILED)
 
 
 def tell(error: IOPError) -> None:

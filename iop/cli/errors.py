@@ -13,6 +13,12 @@ class NoEdge(IOPError):
                     "environment.")
 
 
+class SystemFault(IOPError):
+    """The system does not allow it."""
+
+    code = "system_error"
+
+
 class EdgeGone(IOPError):
     """The edge does not answer any more."""
 

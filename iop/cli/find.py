@@ -8,6 +8,7 @@ from pathlib import Path
 
 from iop.cli.client import Client
 from iop.cli.errors import NoEdge
+from iop.cli.owner import as_owner
 from iop.files import read_secret
 
 
@@ -41,7 +42,8 @@ def _from_edge(folder: Path) -> Client | None:
     for place in (folder, folder / "edge"):
         ready = _read_json(place / "edge.ready.json")
         if ready:
-            key = os.environ.get("IOP_API_KEY", "") or read_secret(str(place / "operator.key"))
+            with as_owner(place / "operator.key") as file:
+                key = os.environ.get("IOP_API_KEY", "") or read_secret(file)
             scheme = "https" if ready.get("http_tls") else "http"
             return Client(f"{scheme}://{ready['http']}", key, ca_file=os.environ.get("IOP_CA", ""))
     return None

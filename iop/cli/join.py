@@ -10,15 +10,14 @@ from pathlib import Path
 
 import click
 
-from iop import config
 from iop.addresses import is_loopback
 from iop.cli.base import Group, examples, json_option, state_option
 from iop.cli.find import default_state
-from iop.cli.keys import keys_file, reread
+from iop.cli.keys import check_node_id
 from iop.cli.output import print_json
+from iop.cli.place import find_place, place_of
 from iop.errors import ConfigError
 from iop.files import make_private
-from iop.keys import add_key
 
 
 @click.group("tls", cls=Group, epilog=examples("iop tls init --name edge.example --name 192.0.2.7"))
@@ -67,19 +66,21 @@ def join_command(context: click.Context, node_id: str, host: str | None, edge_fi
 
     The token in it is new, is bound to NODE, and is shown once: pass the script on as you would a password.
     """
-    file = Path(edge_file) if edge_file else keys_file(state or context.obj).parent / "edge.yaml"
-    edge = config.load_edge(str(file))
+    check_node_id(node_id)
+    place = place_of(Path(edge_file)) if edge_file else find_place(state or context.obj)
+    if place.edge is None:
+        raise ConfigError(f"There is no edge.yaml beside {place.keys}.", hint="Name it with --config EDGE.YAML.")
+    edge, file = place.edge, place.edge.file
     link = edge.listen.link
     host = host or link.host
     if link.tls is None and not is_loopback(host):
         raise ConfigError(f"{file} listens for links without TLS, so a node of another machine cannot join.",
                           hint="Run `iop tls init` and put its certificate under listen.link.tls.")
     trust = f"pin: {_pin(edge.path(link.tls.cert))}" if link.tls else "plain: true"
-    keys = Path(edge.path(edge.keys))
-    _, text = add_key(keys, "node", node_id)
-    reread(keys)
-    click.echo(_SCRIPT.format(node_id=node_id, host=host, port=link.port, trust=trust, token=text))
-    click.echo(f"Add {node_id} with its adapters under `nodes` of {file}, then send the edge SIGHUP.", err=True)
+    _, text, _ = place.add("node", node_id)
+    click.echo(_SCRIPT.format(node_id=node_id, host=host, port=link.port, trust=trust, token=text), nl=False)
+    if all(node.id != node_id for node in edge.nodes):
+        click.echo(_NODES.format(node_id=node_id, file=file), nl=False, err=True)
 
 
 _SCRIPT = """\
@@ -87,6 +88,10 @@ set -e
 umask 077
 mkdir -p ~/iop-node
 cd ~/iop-node
+if [ -e node.yaml ]; then
+    mv node.yaml node.yaml.old
+    echo "The node.yaml of before is kept as ~/iop-node/node.yaml.old; take over its policy."
+fi
 cat > token <<'END'
 {token}
 END
@@ -97,8 +102,26 @@ edge:
   host: {host}
   port: {port}
   {trust}
+# What the edge may have this machine do; docs/configuration.md has all of it.
+policy:
+  mode: guided
+  # executables: [/usr/bin/echo]
+  # roots: [/srv/iop]
 END
+command -v twistd > /dev/null || echo "IOP is not on PATH here: install it first (docs/install.md)."
 echo "Start the node with: twistd --nodaemon --pidfile= iop-node -c ~/iop-node/node.yaml"
+"""
+
+_NODES = """\
+Say what {node_id} offers, under `nodes` of {file}, e.g.:
+
+  - id: {node_id}
+    adapters:
+      mock:
+        targets:
+          echo: {{echo: true}}
+
+and have the edge read it again: `systemctl reload iop-edge`, or send it SIGHUP.
 """
 
 

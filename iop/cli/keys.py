@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import click
+import msgspec
 
 from iop.cli.base import Group, examples, json_option, state_option
-from iop.cli.find import default_state
 from iop.cli.output import print_json, print_table
-from iop.config import load_edge
-from iop.errors import ConfigError, InvalidRequest, NotFound
+from iop.cli.place import find_place
+from iop.config import Id
+from iop.errors import InvalidRequest, NotFound
 from iop.events import rfc3339
-from iop.keys import SCOPES, Key, add_key, load_keys, save_keys
+from iop.keys import SCOPES, Key
 
 
 class NoSuchKey(NotFound):
@@ -46,10 +43,11 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
     """Make a key for OWNER (a client's name, or a node's id) and print it, once."""
     if kind == "node" and scopes:
         raise InvalidRequest("A node's token has no scopes.")
-    file = keys_file(state or context.obj)
+    if kind == "node":
+        check_node_id(owner)
+    place = find_place(state or context.obj)
     granted = list(scopes) or ([scope for scope in SCOPES if scope != "admin"] if kind == "api" else [])
-    key, text = add_key(file, kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0)
-    told = reread(file)
+    key, text, told = place.add(kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0)
     if as_json:
         print_json({"keyid": key.keyid, "key": text, "owner": owner, "scopes": granted, "in_force": told})
         return
@@ -64,7 +62,7 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
 @click.pass_context
 def list_command(context: click.Context, as_json: bool, state: str | None) -> None:
     """List the keys; their secrets are not known any more."""
-    keys = load_keys(keys_file(state or context.obj))
+    keys = find_place(state or context.obj).load()
     if as_json:
         print_json([_row(key) for key in keys])
         return
@@ -80,49 +78,24 @@ def list_command(context: click.Context, as_json: bool, state: str | None) -> No
 @click.pass_context
 def revoke_command(context: click.Context, keyid: str, as_json: bool, state: str | None) -> None:
     """Take a key away; a node's link with it is closed."""
-    file = keys_file(state or context.obj)
-    keys = load_keys(file)
+    place = find_place(state or context.obj)
+    keys = place.load()
     rest = [key for key in keys if key.keyid != keyid]
     if len(rest) == len(keys):
         raise NoSuchKey()
-    save_keys(file, rest)
-    told = reread(file)
+    told = place.save(rest)
     if as_json:
         print_json({"keyid": keyid, "in_force": told})
     else:
-        click.echo(f"{keyid} is revoked." if told else f"{keyid} is revoked; if an edge runs with {file}, send it SIGHUP.")
+        click.echo(f"{keyid} is revoked" + ("." if told else f"; if an edge runs with {place.keys}, send it SIGHUP."))
 
 
-def keys_file(state: str | None) -> Path:
-    """The keys.yaml of the edge in a state folder: of `iop up`, or of an edge by itself."""
-    folder = Path(state) if state else default_state()
-    for place in (folder / "edge", folder):
-        if (place / "keys.yaml").exists() or (place / "edge.yaml").exists():
-            return place / "keys.yaml"
-    raise ConfigError(f"{folder} is not the state folder of an edge.", hint="Name it with --state DIR; `iop up` makes one.")
-
-
-def reread(file: Path) -> bool:
-    """Have the edge that runs with this file read its keys again (SIGHUP); False when none is found."""
-    for folder in _state_folders(file):
-        try:
-            pid = int(json.loads((folder / "edge.ready.json").read_text())["pid"])
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if b"iop-edge" in command:
-            os.kill(pid, signal.SIGHUP)
-            return True
-    return False
-
-
-def _state_folders(file: Path) -> Iterator[Path]:
-    """Where the edge of a keys.yaml may keep its state: beside it, or where the edge.yaml beside it says."""
-    yield file.parent
+def check_node_id(node_id: str) -> None:
+    """Raises InvalidRequest for an id that no node.yaml may carry."""
     try:
-        yield Path(load_edge(str(file.parent / "edge.yaml")).state)
-    except ConfigError:
-        return
+        msgspec.convert(node_id, Id)
+    except msgspec.ValidationError:
+        raise InvalidRequest(f"{node_id!r} is not the id of a node: it has letters, digits and . _ -, at most 64.") from None
 
 
 def _scopes_text(scopes: Sequence[str]) -> str:

@@ -1,9 +1,11 @@
 """The commands as they are typed: help, errors and exit codes, and the keys."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -96,6 +98,46 @@ def test_a_revoked_key_is_gone(iop, edge_folder):
     assert iop("keys", "revoke", made["keyid"], "--state", edge_folder).exit_code == 0
     assert load_keys(f"{edge_folder}/keys.yaml") == []
     assert iop("keys", "revoke", made["keyid"], "--state", edge_folder).exit_code == 3
+
+
+def test_a_node_s_token_is_for_an_id_that_a_node_can_have(iop, edge_folder):
+    result = iop("keys", "new", "node", "a b", "--state", edge_folder)
+    assert result.exit_code == 2 and "letters, digits" in result.output
+
+
+def test_the_keys_are_found_by_the_state_folder_and_where_edge_yaml_puts_them(iop, tmp_path):
+    (tmp_path / "edge.yaml").write_text("edge: {state: var/state}\nkeys: secret.yaml\n")
+    (tmp_path / "var").mkdir()
+    assert iop("keys", "new", "api", "ci", "--state", str(tmp_path)).exit_code == 0
+    assert [key.owner for key in load_keys(f"{tmp_path}/secret.yaml")] == ["ci"]
+    (tmp_path / "edge.yaml").write_text("edge: {state: state}\n")
+    assert iop("keys", "new", "api", "ci2", "--state", str(tmp_path / "state")).exit_code == 0
+    assert [key.owner for key in load_keys(f"{tmp_path}/keys.yaml")] == ["ci2"]
+    other = iop("keys", "list", "--state", str(tmp_path / "other"))
+    assert other.exit_code == 2 and "is not the state folder of an edge" in other.output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root")
+def test_what_root_adds_stays_the_edge_s_own(iop, tmp_path):
+    nobody = 65534
+    state = tmp_path / "only-root-may-pass" / "state"
+    state.mkdir(parents=True)
+    state.chmod(0o700), state.parent.chmod(0o700)
+    (state / "keys.yaml").touch(0o600)
+    (state / "operator.key").write_text("k")
+    (state / "operator.key").chmod(0o600)
+    for path in (state, *state.iterdir()):
+        os.chown(path, nobody, nobody)
+    assert iop("keys", "new", "node", "laptop", "--state", str(state)).exit_code == 0
+    assert (state / "keys.yaml").stat().st_uid == nobody and os.geteuid() == 0
+    (state / "edge.ready.json").write_text('{"http": "127.0.0.1:7", "pid": 1}')
+    assert find_edge(str(state)).url == "http://127.0.0.1:7"
+
+
+def test_what_the_system_does_not_allow_is_a_sentence(iop, edge_folder):
+    (tmp := Path(edge_folder) / "edge.yaml").write_text("edge: {state: .}\nkeys: nowhere/keys.yaml\n")
+    result = iop("keys", "new", "api", "ci", "--state", str(tmp.parent))
+    assert result.exit_code == 1 and result.output == f"iop: {edge_folder}/nowhere: No such file or directory.\n"
 
 
 @pytest.mark.parametrize("state", [".", "state"])

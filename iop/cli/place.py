@@ -1,0 +1,73 @@
+"""Where an edge of this machine keeps its keys, found by its state folder or its edge.yaml; and how it hears of a change."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from iop.cli.find import default_state
+from iop.cli.owner import as_owner
+from iop.config import EdgeConfig, load_edge
+from iop.errors import ConfigError
+from iop.keys import Key, add_key, load_keys, save_keys
+
+
+class Place:
+    """The keys of one edge."""
+
+    def __init__(self, keys: Path, edge: EdgeConfig | None) -> None:
+        self.keys = keys
+        self.edge = edge                 # None: there is no edge.yaml beside them
+        self._states = [keys.parent, *([Path(edge.state)] if edge else [])]
+
+    def load(self) -> list[Key]:
+        with as_owner(self.keys) as file:
+            return load_keys(file)
+
+    def add(self, kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0) -> tuple[Key, str, bool]:
+        """A new key, its text, and whether a running edge has been told of it."""
+        with as_owner(self.keys) as file:
+            key, text = add_key(file, kind, owner, scopes, not_after=not_after)
+        return key, text, self._reread()
+
+    def save(self, keys: list[Key]) -> bool:
+        """Whether a running edge has been told."""
+        with as_owner(self.keys) as file:
+            save_keys(file, keys)
+        return self._reread()
+
+    def _reread(self) -> bool:
+        """Have the edge that runs with these keys read them again (SIGHUP); False when none is found."""
+        for folder in self._states:
+            try:
+                pid = int(json.loads((folder / "edge.ready.json").read_text())["pid"])
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if b"iop-edge" in command:
+                os.kill(pid, signal.SIGHUP)
+                return True
+        return False
+
+
+def find_place(state: str | None) -> Place:
+    """By the folder of the edge's state, or of its edge.yaml; `iop up` has both in one, under edge/. Raises ConfigError."""
+    folder = (Path(state) if state else default_state()).absolute()
+    for beside in (folder / "edge", folder):
+        if (beside / "edge.yaml").exists():
+            return place_of(beside / "edge.yaml")
+        if (beside / "keys.yaml").exists():
+            return Place(beside / "keys.yaml", None)
+    if (folder.parent / "edge.yaml").exists():
+        place = place_of(folder.parent / "edge.yaml")
+        if place.edge and Path(place.edge.state) == folder:
+            return place
+    raise ConfigError(f"{folder} is not the state folder of an edge.", hint="Name it with --state DIR; `iop up` makes one.")
+
+
+def place_of(edge_file: Path) -> Place:
+    """Of the edge that an edge.yaml describes. Raises ConfigError."""
+    edge = load_edge(str(edge_file))
+    return Place(Path(edge.path(edge.keys)), edge)
