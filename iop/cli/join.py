@@ -29,30 +29,39 @@ def tls_group() -> None:
 @click.option("--dir", "folder", metavar="DIR", help="Where to write; default: tls/ in the state folder.")
 @click.option("--name", "names", multiple=True, help="A host name or address that nodes dial; repeatable; default: this "
               "host's name, localhost and 127.0.0.1.")
+@click.option("--new-key", is_flag=True, help="Make a new key too; nodes that pin the old one are locked out.")
 @json_option
 @state_option
 @click.pass_context
-def init_command(context: click.Context, folder: str | None, names: tuple[str, ...], as_json: bool,
+def init_command(context: click.Context, folder: str | None, names: tuple[str, ...], new_key: bool, as_json: bool,
                  state: str | None) -> None:
     """Make a CA of your own and a certificate for the edge, and print the pin of its key.
 
-    A CA that exists is used again, so that nodes that trust it stay.
+    Run again, it makes a new certificate (for other names, or because the old one ends) with the same CA and the same key,
+    so that nodes that trust the CA or pin the key stay.
     """
     from iop.link import certs
 
     place = Path(folder) if folder else Path(state or context.obj or default_state()) / "tls"
     make_private(place)
+    again = (place / "server.key").exists()
     ca = certs.make_ca(str(place))
-    server = certs.make_server_cert(str(place), list(names) or [socket.gethostname(), "localhost", "127.0.0.1"])
+    server = certs.make_server_cert(str(place), list(names) or [socket.gethostname(), "localhost", "127.0.0.1"],
+                                    keep_key=not new_key)
     told = {"ca": ca.cert, "cert": server.cert, "key": server.key, "pin": server.pin}
     if as_json:
         print_json(told)
         return
     for name, value in told.items():
         click.echo(f"{name + ':':6}{value}")
+    if again:
+        click.echo("The key and its pin are new: nodes with `pin` need the new one; those with `ca` go on." if new_key else
+                   "The certificate is new, its key and pin are as before.")
+        click.echo("The edge takes it when it is started again.")
+        return
     click.echo("\nIn edge.yaml:\n  listen:\n    link:\n      host: 0.0.0.0\n      tls:\n"
                f"        cert: {told['cert']}\n        key: {told['key']}")
-    click.echo("In node.yaml, under `edge`: `ca:` with a copy of ca.pem, or `pin:` with the pin.")
+    click.echo("In node.yaml, under `edge`: `pin:` with the pin (`iop node-config` does), or `ca:` with a copy of ca.pem.")
 
 
 @click.command("node-config", epilog=examples("iop node-config laptop --host 192.0.2.7 | ssh laptop sh"))

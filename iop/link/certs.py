@@ -47,12 +47,16 @@ def make_ca(folder: str, *, days: int = CA_DAYS) -> CertFiles:
     return _write(files, builder.sign(key, hashes.SHA256()), key)
 
 
-def make_server_cert(folder: str, names: Sequence[str], *, days: int = SERVER_DAYS, ca_folder: str = "") -> CertFiles:
+def make_server_cert(folder: str, names: Sequence[str], *, days: int = SERVER_DAYS, ca_folder: str = "",
+                     keep_key: bool = False) -> CertFiles:
     """``server.pem`` and ``server.key`` (0600) in `folder`, for host names and IP addresses, from the CA of `ca_folder`
-    (the same folder when empty). Replaces earlier ones. `days` below 1 makes one that has expired, for tests.
+    (the same folder when empty). Replaces earlier ones; with `keep_key` a key that is there stays, and so does its pin.
+    `days` below 1 makes one that has expired, for tests.
     """
     ca, ca_key = _load_ca(ca_folder or folder)
-    key = ec.generate_private_key(ec.SECP256R1())
+    files = os.path.join(folder, "server.pem"), os.path.join(folder, "server.key")
+    kept = keep_key and os.path.exists(files[1])
+    key = _load_key(files[1]) if kept else ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     builder = (_builder(subject, ca.subject, key, days)
                .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
@@ -60,7 +64,6 @@ def make_server_cert(folder: str, names: Sequence[str], *, days: int = SERVER_DA
                .add_extension(_usage(signs_certificates=False), critical=True)
                .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
                .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False))
-    files = os.path.join(folder, "server.pem"), os.path.join(folder, "server.key")
     return _write(files, builder.sign(ca_key, hashes.SHA256()), key)
 
 
@@ -94,19 +97,21 @@ def _load(file: str) -> x509.Certificate:
 
 
 def _load_ca(folder: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    cert_file, key_file = os.path.join(folder, "ca.pem"), os.path.join(folder, "ca.key")
-    certificate = _load(cert_file)
+    return _load(os.path.join(folder, "ca.pem")), _load_key(os.path.join(folder, "ca.key"))
+
+
+def _load_key(file: str) -> ec.EllipticCurvePrivateKey:
     try:
-        check_private(key_file)
-        with open(key_file, "rb") as stream:
+        check_private(file)
+        with open(file, "rb") as stream:
             key = serialization.load_pem_private_key(stream.read(), None)
     except OSError as error:
-        raise ConfigError(f"The CA's key {key_file} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"The key {file} cannot be read: {error.strerror}.") from None
     except (ValueError, TypeError):
-        raise ConfigError(f"{key_file} is no PEM key without a passphrase.") from None
+        raise ConfigError(f"{file} is no PEM key without a passphrase.") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{key_file} is not an ECDSA key.")
-    return certificate, key
+        raise ConfigError(f"{file} is not an ECDSA key.")
+    return key
 
 
 def _write(files: tuple[str, str], certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> CertFiles:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from iop.cli.find import find_edge
 from iop.cli.main import main
+from iop.config import load_node
 from iop.keys import KeyRing, load_keys
 
 
@@ -115,6 +116,36 @@ def test_the_keys_are_found_by_the_state_folder_and_where_edge_yaml_puts_them(io
     assert [key.owner for key in load_keys(f"{tmp_path}/keys.yaml")] == ["ci2"]
     other = iop("keys", "list", "--state", str(tmp_path / "other"))
     assert other.exit_code == 2 and "is not the state folder of an edge" in other.output
+
+
+def test_certificates_are_renewed_with_the_key_that_nodes_pin(iop, tmp_path):
+    def init(*words):
+        return iop("tls", "init", "--dir", str(tmp_path / "tls"), *words)
+
+    first = json.loads(init("--json").output)
+    assert json.loads(init("--name", "edge.example", "--json").output) == first
+    assert "its key and pin are as before" in init().output
+    told = init("--new-key").output
+    assert first["pin"] not in told and "nodes with `pin` need the new one" in told
+
+
+def test_the_script_for_a_node_keeps_a_node_yaml_that_is_there(iop, edge_folder, tmp_path):
+    script = iop("node-config", "laptop", "--state", edge_folder).stdout
+    home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    first = subprocess.run(["sh"], input=script, text=True, check=True, env=home, capture_output=True).stdout
+    (tmp_path / "iop-node" / "node.yaml").write_text("mine")
+    told = subprocess.run(["sh"], input=script, text=True, check=True, env=home, capture_output=True).stdout
+    assert "node.yaml.old" in told and "node.yaml.old" not in first
+    assert (tmp_path / "iop-node" / "node.yaml.old").read_text() == "mine"
+    assert load_node(str(tmp_path / "iop-node" / "node.yaml")).node.id == "laptop"
+
+
+def test_what_a_new_node_offers_is_asked_for_unless_edge_yaml_says_it(iop, edge_folder):
+    told = iop("node-config", "laptop", "--state", edge_folder).stderr
+    assert f"under `nodes` of {edge_folder}/edge.yaml" in told and "  - id: laptop\n" in told
+    (Path(edge_folder) / "edge.yaml").write_text("edge: {state: .}\nnodes: [{id: laptop}]\n")
+    assert iop("node-config", "laptop", "--state", edge_folder).stderr == ""
+    assert iop("node-config", "a b", "--state", edge_folder).exit_code == 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root")

@@ -298,6 +298,15 @@ def test_a_ca_that_is_there_is_kept(folder, ca):
     assert make_ca(folder) == ca
 
 
+def test_a_certificate_can_be_renewed_with_its_key(tmp_path):
+    make_ca(str(tmp_path))
+    first = make_server_cert(str(tmp_path), ["edge.example"])
+    text = (tmp_path / "server.pem").read_text()
+    again = make_server_cert(str(tmp_path), ["edge.example", "other.example"], keep_key=True)
+    assert again == first and (tmp_path / "server.pem").read_text() != text
+    assert make_server_cert(str(tmp_path), ["edge.example"]).pin != first.pin
+
+
 def test_a_server_certificate_without_a_ca_says_what_is_missing(tmp_path):
     with pytest.raises(ConfigError, match="ca.pem"):
         make_server_cert(str(tmp_path), ["x"])
