@@ -1,7 +1,8 @@
 """JSON from outside, read strictly (RFC 8259 and security.md D-16): one meaning or none.
 
 Refused besides what is no JSON: duplicate keys (which parsers resolve differently), NaN and infinities, lone surrogates,
-text that is not UTF-8, and anything nested deeper than 64.
+text that is not UTF-8, anything nested deeper than 64, and more than 250,000 values: a body of 30 MiB that is one text takes
+0.1 s to read, one of empty lists 15 s, in which nothing else happens.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from iop.errors import InvalidRequest
+from iop.errors import InvalidRequest, TooLarge
 
 DEPTH = 64
+VALUES = 250_000
 
 T = TypeVar("T")
 
 
 def loads(body: bytes) -> Any:
     """The value of `body`. Raises InvalidRequest with a sentence that says what is wrong with it."""
+    _check_size(body)
     try:
         value = json.loads(body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     except UnicodeDecodeError as error:
@@ -35,6 +38,18 @@ def loads(body: bytes) -> Any:
     if b"\\ud" in body or b"\\uD" in body:
         _check_surrogates(value)
     return value
+
+
+def _check_size(body: bytes) -> None:
+    """Count what stands outside of texts. Of what is no JSON, all is seen that a parser sees before it stops."""
+    if len(body) <= 2 * VALUES:              # each takes two bytes at least
+        return
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') <= 2 * VALUES:
+        structure = b"".join(bare.split(b'"')[::2])
+        if structure.count(b",") + structure.count(b"[") + structure.count(b"{") <= VALUES:
+            return
+    raise TooLarge(f"The body has more than {VALUES} values.")
 
 
 def convert(value: Any, type_: type[T], *, strict: bool = True) -> T:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iop.errors import InvalidRequest
+from iop.errors import InvalidRequest, TooLarge
 from iop.web.strictjson import convert, loads
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -33,6 +33,18 @@ def test_what_is_not_is_refused_with_a_reason(body, word):
     with pytest.raises(InvalidRequest) as refused:
         loads(body)
     assert word in refused.value.message
+
+
+@pytest.mark.parametrize("item", ["[]", "{}", "1", '""', '"a,b"', '{"k":[1,[2]]}', "[" * 60 + "]" * 60])
+def test_a_body_of_more_values_than_can_be_read_in_one_turn_is_refused(item):
+    with pytest.raises(TooLarge):
+        loads(f"[{','.join([item] * 250_001)}]".encode())
+
+
+@pytest.mark.parametrize("piece", ["[{,", '\\"', "\\", '\\\\",', '",', "\\\\\\\\", '"[', "é"])
+def test_a_long_text_is_one_value_whatever_it_holds(piece):
+    for value in (piece * 400_000, [piece * 300_000, {piece: piece * 300_000}]):
+        assert loads(json.dumps(value).encode()) == value
 
 
 def test_a_pair_of_surrogates_is_one_character():
