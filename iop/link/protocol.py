@@ -6,7 +6,6 @@ The listener's and the dialer's ends differ only in their host (LinkListener, Li
 from __future__ import annotations
 
 import itertools
-import socket
 import struct
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -18,15 +17,13 @@ from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from iop.addresses import host_port
 from iop.errors import IOPError, LinkDown, RemoteProtocolError
 from iop.interfaces import ILink
 from iop.link.session import GREETED, OVER, Session
+from iop.link.tcp import looks_like, remote_of, tune
 from iop.proto.link_pb2 import Goodbye, LinkLimits, Ping, Pong, Reject
 
 ABORT_AFTER_S = 5.0                  # a peer that takes nothing would keep loseConnection waiting for ever
-USER_TIMEOUT_MS = 15_000             # unacknowledged bytes end the connection after this, not after 15 minutes
-READ_BYTES = 256 * 1024              # at once, when a link is busy: what one read brings of a run is handled together
 MESSAGE_CHARS = 500                  # of a reason sent to the peer
 
 _length = struct.Struct("!I").unpack_from
@@ -79,12 +76,9 @@ class LinkProtocol(Int32StringReceiver):
     # --- the transport --------------------------------------------------------------------------------------------
 
     def connectionMade(self) -> None:
-        self.remote = _remote(self.transport)
+        self.remote = remote_of(self.transport)
         if ITCPTransport.providedBy(self.transport):
-            self.transport.bufferSize = READ_BYTES
-            self.transport.setTcpNoDelay(True)
-            self.transport.setTcpKeepAlive(1)
-            _set_user_timeout(self.transport)
+            tune(self.transport)
         if not ISSLTransport.providedBy(self.transport):
             self.handshakeCompleted()
 
@@ -138,7 +132,7 @@ class LinkProtocol(Int32StringReceiver):
         if self.session.state in OVER:
             return
         self._broken(RemoteProtocolError(
-            f"The peer announced a frame of {length} bytes (it begins with {start!r}{_looks_like(start)}); "
+            f"The peer announced a frame of {length} bytes (it begins with {start!r}{looks_like(start)}); "
             f"at most {self.MAX_LENGTH} are allowed now.", code="frame_too_large"))
 
     def connectionLost(self, reason: Failure) -> None:
@@ -275,32 +269,6 @@ _OWN = {
     "pong": LinkProtocol._pong_received,
     "goodbye": LinkProtocol._goodbye_received,
 }
-
-
-def _looks_like(start: bytes) -> str:
-    """What people point at a link's port by mistake."""
-    if start[:2] == b"\x16\x03":
-        return ": a TLS ClientHello"
-    if start in (b"GET ", b"POST", b"PUT ", b"HEAD", b"PRI "):
-        return ": HTTP"
-    if start == b"SSH-":
-        return ": SSH"
-    return ""
-
-
-def _remote(transport: Any) -> str:
-    peer = transport.getPeer()
-    host = getattr(peer, "host", None)
-    return str(peer) if host is None else host_port(host, peer.port)
-
-
-def _set_user_timeout(transport: Any) -> None:
-    """Linux only: TCP_USER_TIMEOUT (RFC 5482) on the socket below the transport, and below its TLS."""
-    handle = transport.getHandle()
-    if not isinstance(handle, socket.socket):
-        handle = getattr(getattr(transport, "transport", None), "getHandle", lambda: None)()
-    if isinstance(handle, socket.socket) and hasattr(socket, "TCP_USER_TIMEOUT"):
-        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
 
 
 def _sentence(reason: Failure) -> str:
