@@ -49,7 +49,7 @@ def _check_size(body: bytes) -> None:
         structure = b"".join(bare.split(b'"')[::2])
         if structure.count(b",") + structure.count(b"[") + structure.count(b"{") <= VALUES:
             return
-    raise TooLarge(f"The body has more than {VALUES} values.")
+    raise TooLarge(f"The body has too many values: more than {VALUES} commas and brackets stand outside of its texts.")
 
 
 def convert(value: Any, type_: type[T], *, strict: bool = True) -> T:
