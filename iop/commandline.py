@@ -40,7 +40,8 @@ class Parameter:
             return word
         if self.kind == "rest":
             return f"[{word}...]"
-        return f"[{self.flag}]" if self.type is bool else f"[{self.flag} {'|'.join(self.choices) or word}]"
+        allowed = "|".join(self.choices)
+        return f"[{self.flag}]" if self.type is bool else f"[{self.flag} {allowed if 0 < len(allowed) <= 40 else word}]"
 
     def read(self, text: str) -> object:
         """The value that `text` is; raises UsageError with what is allowed."""

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
+import textwrap
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,8 @@ from iop.commandline import Call, Command, UsageError, count_positionals, parame
 from iop.errors import Forbidden
 from iop.proto import run_pb2
 from iop.runs import new_run_id
+
+HELP_COLUMNS = 79         # a terminal has 80 where nobody made it wider
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,21 @@ class CommandTable:
 def help_text(result: Mapping[str, typing.Any]) -> str:
     """What the command `help` of any table answers, for people."""
     if "commands" not in result:
-        return f"usage: {result['usage']} [--json]\n\n{result['help']}\n"
+        whole = re.sub(r"\[[^]]*\]", lambda match: match[0].replace(" ", "\0"), f"usage: {result['usage']} [--json]")
+        return _wrapped(whole, "  ").replace("\0", " ") + "\n" + _paragraphs(result["help"])
     width = max(len(entry["name"]) for entry in result["commands"])
-    lines = [f"  {entry['name']:{width}}  {entry['summary']}" for entry in result["commands"]]
-    return "\n".join([*lines, "", "`help NAME` explains one; --json at the end of any gives JSON."]) + "\n"
+    lines = [_wrapped(f"  {entry['name']:{width}}  {entry['summary']}", " " * (width + 4)) for entry in result["commands"]]
+    return "".join([*lines, "\n", _wrapped("`help NAME` explains one; --json at the end of any gives JSON.")])
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring's paragraphs, each filled; its examples, which stand last and between dots, one on a line."""
+    text, *examples = re.split(r"\s+Examples?: ", text, maxsplit=1)
+    shown = [_wrapped(" ".join(paragraph.split())) for paragraph in text.split("\n\n")]
+    if examples:
+        shown.append("Examples:\n" + "".join(f"  {one}\n" for one in " ".join(examples[0].split()).split(" · ")))
+    return "\n".join(shown)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, HELP_COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"

@@ -365,6 +365,8 @@ class IEdgeService(Interface):
 class IStream(Interface):
     """What a command gives that goes on (tail, events): a producer of items, pulled by whoever shows them."""
 
+    note = Attribute("What people are told before the first item, a line without its end; may be empty.")
+
     def start(write, done):
         """Begin: `write(items)` is called with lists of JSON-able dicts, `done(error)` once, last, with an IOPError or None.
 

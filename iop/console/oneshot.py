@@ -10,10 +10,9 @@ from twisted.python.failure import Failure
 
 from iop.commandline import Call
 from iop.commands import Caller, CommandTable
-from iop.console.show import Terminal, error_of, shown_items, shown_result
+from iop.console.show import Terminal, error_of, shown_error, shown_items, shown_note, shown_result
 from iop.errors import Cancelled, IOPError, exit_code
 from iop.interfaces import IStream
-from iop.rendering import error_text
 
 CTRL_C = b"\x03"
 
@@ -52,6 +51,8 @@ class OneShot:
             return
         if self._channel.full:
             result.pause()
+        if note := shown_note(self._call, result):
+            self._channel.write_error(note)
         result.start(self._show, self._done)
 
     def _show(self, items: list[dict[str, Any]]) -> None:
@@ -72,7 +73,7 @@ class OneShot:
     def _fail(self, error: IOPError) -> None:
         if not self._over:
             json = self._call.json if self._call is not None else self._line.rstrip().endswith("--json")
-            self._channel.write_error(error_text(error, json))
+            self._channel.write_error(shown_error(error, json, self._table))
             self._exit(exit_code(error.code))
 
     def _exit(self, code: int) -> None:

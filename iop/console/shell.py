@@ -23,10 +23,10 @@ from twisted.python.failure import Failure
 from iop.commandline import Call
 from iop.commands import Caller, CommandTable
 from iop.console.editor import KeyReader, LineEditor
-from iop.console.show import Terminal, error_of, shown_items, shown_result
+from iop.console.show import Terminal, error_of, shown_error, shown_items, shown_note, shown_result
 from iop.errors import Forbidden, IOPError
 from iop.interfaces import IStream
-from iop.rendering import cells, error_text, safe_line
+from iop.rendering import cells, safe_line
 
 MOST_KEYS_AHEAD = 65536
 MOST_SHOWN = 100        # words of a completion
@@ -240,6 +240,8 @@ class Shell:
         self._awaited, self._stream = None, stream
         if self._channel.full:
             stream.pause()
+        if note := shown_note(call, stream):
+            self._channel.write_text(note)
 
         def write(items: list[dict[str, Any]]) -> None:
             if stream is self._stream:
@@ -266,7 +268,7 @@ class Shell:
             if self._line_open:
                 self._channel.write_text("\n")
                 self._line_open = False
-            self._channel.write_text(error_text(error, json))
+            self._channel.write_text(shown_error(error, json, self._table))
         self._draw()
         self._work()
         if self._no_more and not self._busy:

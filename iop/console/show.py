@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from iop.commandline import Call
+from iop.commands import CommandTable
 from iop.errors import IOPError
-from iop.rendering import json_line, result_text, safe_tty
+from iop.rendering import error_text, json_line, result_text, safe_tty
 from iop.runs import new_run_id
 
 log = Logger()
+
+_COMMAND = re.compile(r"`iop ([a-z-]+)")
+
+
+class ShownError(IOPError):
+    """An error in the console's words; for showing only."""
 
 
 class Terminal(Protocol):
@@ -50,6 +58,19 @@ def shown_items(call: Call, stream: Any, items: list[dict[str, Any]]) -> list[tu
         elif text:
             shown.append((channel, safe_tty(text)))
     return shown
+
+
+def shown_note(call: Call, stream: Any) -> str:
+    """What people are told before a stream's first item."""
+    return safe_tty(f"[{stream.note}]\n") if stream.note and not call.json else ""
+
+
+def shown_error(error: IOPError, json: bool, table: CommandTable) -> str:
+    """An error as text that is safe. Its hint may name the `iop` command; people who are here type the same words bare."""
+    if not json and error.hint:
+        hint = _COMMAND.sub(lambda match: f"`{match[1]}" if match[1] in table.commands else match[0], error.hint)
+        error = ShownError(error.message, hint=hint)
+    return error_text(error, json)
 
 
 def error_of(failure: Failure) -> IOPError:

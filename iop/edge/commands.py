@@ -11,6 +11,7 @@ from iop import rendering
 from iop.commandline import UsageError
 from iop.commands import Caller, CommandTable, help_text
 from iop.edge.streams import LifeStream, RunStream, ToldError
+from iop.errors import NoSuchTarget
 from iop.events import rfc3339
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
@@ -19,12 +20,12 @@ from iop.runs import EventId
 
 State = Literal["", "queued", "placed", "running", "disconnected", "completed", "failed", "cancelled", "unknown"]
 RUN_COLUMNS = (("RUN", "run_id"), "state", ("TARGET", lambda run: f"{run['adapter']}/{run['target']}"), ("NODE", "node_id"),
-               ("CREATED", lambda run: str(run["created_at"])[5:16].replace("T", " ")))
-NODE_COLUMNS = (("NODE", "node_id"), ("STATE", lambda node: node["state"] + (" draining" if node["draining"] else "")),
+               ("CREATED", lambda run: _minute(run["created_at"])))
+NODE_COLUMNS = (("NODE", "node_id"), ("STATE", lambda node: node["state"] + (", draining" if node["draining"] else "")),
                 "running", ("TARGETS", lambda node: [f"{t['adapter']}/{t['target']}" for t in node["targets"]]),
                 "labels", "version")
 SESSION_COLUMNS = (("SESSION", "session_id"), ("NODE", "node_id"), ("TARGET", lambda s: f"{s['adapter']}/{s['target']}"),
-                   "runs", ("USED", "used_at"), ("CLOSED", "closed_at"))
+                   "runs", ("USED", lambda s: _minute(s["used_at"])), ("CLOSED", lambda s: _minute(s["closed_at"])))
 
 
 def edge_commands(edge: IEdgeService) -> CommandTable:
@@ -118,7 +119,8 @@ def _run_commands(table: CommandTable, edge: IEdgeService) -> None:
         record = await edge.submit(request, caller.source)
         if detach:
             return {"run_id": record.run_id, "state": record.state}
-        return RunStream(edge, record.run_id, EventId(0, 0), owner=caller.source)
+        note = "it waits until a node that offers it is ready and has a free slot" if record.state == "queued" else ""
+        return RunStream(edge, record.run_id, EventId(0, 0), owner=caller.source, note=note)
 
     @table.command(scope="runs:write", changes=True)
     async def cancel(caller: Caller, run: str, *, reason: str = "") -> dict[str, Any]:
@@ -130,7 +132,11 @@ def _look_commands(table: CommandTable, edge: IEdgeService) -> None:
     @table.command(scope="runs:read", columns=RUN_COLUMNS, rows="runs")
     async def runs(caller: Caller, *, state: State = "", adapter: str = "", target: str = "", node: str = "",
                    session: str = "", limit: int = 20, cursor: str = "") -> dict[str, Any]:
-        """List runs, the newest first. Examples: runs --state failed · runs --node gpu-1 --limit 5"""
+        """List runs, the newest first.
+
+        STATE is queued, placed, running, disconnected, completed, failed, cancelled or unknown; CURSOR is the `next` of the
+        list before, in --json. Examples: runs --state failed · runs --node gpu-1 --limit 5
+        """
         if not 1 <= limit <= 1000:
             raise UsageError("--limit is between 1 and 1000.")
         found, following = await edge.runs(RunQuery(state=state, adapter=adapter, target=target, node_id=node,
@@ -177,6 +183,10 @@ def _session_commands(table: CommandTable, edge: IEdgeService) -> None:
         return _session_dict(await edge.close_session(session, caller.source))
 
 
+def _minute(moment: str | None) -> str:
+    return str(moment or "")[5:16].replace("T", " ")
+
+
 def _node_text(view: dict[str, Any]) -> str:
     return rendering.table([view], NODE_COLUMNS)
 
@@ -193,7 +203,11 @@ def _request(edge: IEdgeService, target: str, prompt: str, session: str, timeout
         raise UsageError("--timeout is a number of seconds.")
     if not -(2 ** 31) <= priority < 2 ** 31:
         raise UsageError("--priority is a small whole number.")
-    adapter, name, node_id = edge.resolve(target)
+    try:
+        adapter, name, node_id = edge.resolve(target)
+    except NoSuchTarget:
+        raise NoSuchTarget(f"There is no target {target[:100]!r} here.", hint="A target is named by its alias or as "
+                           "adapter/target; `nodes` lists them.") from None
     request = run_pb2.RunRequest(adapter=adapter, target=name, prompt=prompt, session_id=session, priority=priority,
                                  limits=run_pb2.Limits(run_s=timeout))
     if node_id:

@@ -35,6 +35,8 @@ class ToldError(IOPError):
 class _Stream:
     """What all streams share: one read under way at most, none while paused, one ending."""
 
+    note = ""
+
     def __init__(self) -> None:
         self._write: Callable[[list[Item]], object] = lambda items: None
         self._done: Callable[[IOPError | None], object] = lambda error: None
@@ -100,8 +102,10 @@ class RunStream(_Stream):
     complete. Without, it only looks on.
     """
 
-    def __init__(self, edge: IEdgeService, run_id: str, after: EventId, owner: run_pb2.Source | None = None) -> None:
+    def __init__(self, edge: IEdgeService, run_id: str, after: EventId, owner: run_pb2.Source | None = None,
+                 note: str = "") -> None:
         super().__init__()
+        self.note = note
         self._edge, self._run_id, self._after, self._owner = edge, run_id, after, owner
         self._cursor: IRunCursor | None = None
         self._mid_line = False

@@ -105,7 +105,7 @@ async def test_every_command_answers_in_the_console(console, terminal):
     await terminal.prompted()
     for line, shown in [
         ("/nodes", "openai/tiny"), ("/node n1", "aliases:"), ("/label n1 gpu=a100 -room", "gpu=a100"),
-        ("/drain n1", "up draining"), ("/undrain n1", "up  "), ("/run tiny please", "it says so"),
+        ("/drain n1", "up, draining"), ("/undrain n1", "up  "), ("/run tiny please", "it says so"),
         ("/runs", "completed  openai/tiny"), ("/events", "node_up"), ("/sessions", "s1"),
         ("/close-session s1", "session_id: s1"), ("/cmd n1 status", "uptime_s: 77"),
         ("/health", "nodes_up:"), ("/help", "Give a node no new runs."), ("/help run", "--detach only the run's id"),

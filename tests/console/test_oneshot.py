@@ -39,7 +39,7 @@ async def test_nodes_for_people_is_a_table_without_carriage_returns(console):
     ("nodes 'open", 2, "A quote in this line is not closed"),
     ("show 0123", 3, "There is no run with this id"),
     ("node nowhere", 3, "There is no node 'nowhere'"),
-    ("run nothing hello", 3, "The model 'nothing' is not known"),
+    ("run nothing hello", 3, "There is no target 'nothing' here"),
 ])
 async def test_errors_go_to_stderr_with_their_exit_code(console, line, code, said):
     got, out, err = await console.ssh(line)
@@ -126,3 +126,9 @@ async def test_a_reader_that_stops_reading_stops_the_stream_and_loses_nothing(co
     program.transport.pipes[1].resumeProducing()
     assert await program.ended.addTimeout(60, reactor) == 0
     assert program.out.decode() == "".join(lines)
+
+
+@ensure
+async def test_hints_name_what_can_be_typed_here(console):
+    code, _, err = await console.ssh("show", "0199")
+    assert code == 3 and "`runs`" in err and "iop" not in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -200,3 +201,22 @@ def test_a_node_answers_a_command_or_tells_why_not(edge, run):
     with pytest.raises(IOPError) as caught:
         run("cmd n1 nonsense")
     assert caught.value.code == "invalid_request"
+
+
+def test_a_target_that_nobody_offers_is_told_in_the_words_of_the_console(run):
+    with pytest.raises(NoSuchTarget, match="There is no target 'cli/helo' here") as told:
+        run("run cli/helo hi")
+    assert "`nodes` lists them" in told.value.hint and "GET" not in told.value.hint
+
+
+def test_help_fits_a_terminal_of_80_columns(edge, run):
+    table = edge_commands(edge)
+    for line in ("help", *(f"help {name}" for name in table.commands)):
+        assert max(map(len, table.commands["help"].text(run(line)).splitlines())) < 80
+
+
+def test_a_run_that_has_to_wait_says_so(edge, run, monkeypatch):
+    submit = edge.submit
+    monkeypatch.setattr(edge, "submit", lambda *words: submit(*words).addCallback(
+        lambda record: msgspec.structs.replace(record, state="queued")))
+    assert "free slot" in run("run tiny hi").note and run("tail " + edge.last.record.run_id).note == ""

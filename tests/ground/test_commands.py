@@ -158,7 +158,25 @@ def test_help_comes_from_signature_and_docstring(table):
     assert one["usage"] == "drain NODE [--wait] [--limit LIMIT] [--state up|down] [--share SHARE]"
     assert "Example: drain gpu-1 --wait" in one["help"]
     text = table.commands["help"].text
-    assert "drain" in text(listed) and one["usage"] in text(one)
+    assert "drain" in text(listed)
+    assert text(one).endswith("\nExamples:\n  drain gpu-1 --wait\n")
+    assert text(one).startswith(f"usage: {one['usage']}\n  [--json]\n\n")
+
+
+def test_help_fits_a_terminal_of_80_columns_and_gives_each_example_a_line():
+    table = CommandTable()
+
+    @table.command
+    def paint(context, *words: str):
+        """Paint a very long wall with a colour that takes many more words to tell than there is room for in one line of it.
+
+        Two coats. Examples: paint red · paint "light blue"
+        """
+
+    text = table.commands["help"].text
+    shown = text(run(table, "help")) + text(run(table, "help paint"))
+    assert max(map(len, shown.splitlines())) < 80
+    assert shown.endswith('Two coats.\n\nExamples:\n  paint red\n  paint "light blue"\n')
 
 
 def test_an_argument_of_an_unknown_type_is_refused_when_the_table_is_made():
