@@ -1,4 +1,4 @@
-"""A YAML document against msgspec types: the fault told as one sentence with file, line and the allowed values."""
+"""A document against msgspec types: the fault told as one sentence with its place and the allowed values."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def convert(document: Document, value: Any, kind: type[T], path: Path = ()) -> T
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _explain(document, value, kind, path, str(error)) from None
+        raise document.error(*fault(kind, str(error), path)) from None
 
 
-def _explain(document: Document, value: Any, kind: Any, path: Path, text: str) -> Exception:
+def fault(kind: Any, text: str, path: Path = (), whole: str = "the file") -> tuple[Path, str]:
+    """Where a value at `path` does not fit `kind`, and the sentence for it, from what msgspec tells."""
     match = _AT.search(text)
     inner = _steps(match["path"]) if match else ()
     sentence = text[: match.start()] if match else text
-    typ = _type_at(kind, inner)
+    typ, here = _type_at(kind, inner), (*path, *inner)
+    name = show_path(here) if here else whole
     unknown = re.search(r"unknown field `([^`]*)`", sentence)
     if unknown:
         allowed = ", ".join(sorted(_fields(typ))) or "nothing"
-        return document.error((*path, *inner, unknown[1]),
-                              f"{show_path((*path, *inner, unknown[1]))} is not known; allowed here: {allowed}.")
+        return (*here, unknown[1]), f"{show_path((*here, unknown[1]))} is not known; allowed here: {allowed}."
     missing = re.search(r"missing required field `([^`]*)`", sentence)
     if missing:
-        return document.error((*path, *inner), f"{show_path((*path, *inner))} needs `{missing[1]}`.")
+        return here, f"{name} needs `{missing[1]}`."
     allowed = _allowed(typ)
-    told = f" must be {allowed}." if allowed else f": {sentence.replace('`', '')}."
-    return document.error((*path, *inner), f"{show_path((*path, *inner))}{told}")
+    return here, f"{name} must be {allowed}." if allowed else f"{name}: {sentence.replace('`', '')}."
 
 
 def _steps(text: str) -> Path:
@@ -104,7 +104,7 @@ def _allowed(kind: Any) -> str:
     bare, bounds = _taken_apart(kind)
     origin = typing.get_origin(bare)
     if origin is typing.Literal:
-        return f"one of {', '.join(map(str, typing.get_args(bare)))}"
+        return f"one of {', '.join(str(one) for one in typing.get_args(bare) if one != '')}"
     if _fields(bare):
         return f"a mapping of {', '.join(sorted(_fields(bare)))}"
     words = _WORDS.get(origin or bare, "")

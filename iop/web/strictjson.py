@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from iop.errors import InvalidRequest, TooLarge
+from iop.schema import fault
 
 DEPTH = 64
 VALUES = 250_000
@@ -57,7 +58,7 @@ def convert(value: Any, type_: type[T], *, strict: bool = True) -> T:
     try:
         return msgspec.convert(value, type_, strict=strict)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{error}.") from None
+        raise InvalidRequest(fault(type_, str(error), whole="The request")[1]) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """JSON from outside has one meaning or none."""
 
 import json
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
@@ -61,4 +62,19 @@ def test_an_unknown_field_is_named():
 
     with pytest.raises(InvalidRequest) as refused:
         convert({"a": 1, "b": 2}, Asked)
-    assert "`b`" in refused.value.message
+    assert refused.value.message == "b is not known; allowed here: a."
+
+
+@pytest.mark.parametrize(("value", "sentence"), [
+    ({"state": "gone"}, "state must be one of up, down."), ({"limit": "x"}, "limit must be a whole number from 1 to 9."),
+    ({"limit": 10}, "limit must be a whole number from 1 to 9."), ([], "The request must be a mapping of limit, state."),
+    ({"state": 3}, "state must be one of up, down."),
+])
+def test_what_does_not_fit_is_told_with_what_is_allowed(value, sentence):
+    class Asked(msgspec.Struct):
+        state: Literal["", "up", "down"] = ""
+        limit: Annotated[int, msgspec.Meta(ge=1, le=9)] | None = None
+
+    with pytest.raises(InvalidRequest) as refused:
+        convert(value, Asked, strict=False)
+    assert refused.value.message == sentence
