@@ -12,7 +12,8 @@ from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 GONE_STATES = frozenset("ZXx")
-PASSES = 100   # through what is new; on a machine that starts processes without pause there is always something
+PASSES = 100   # through what is new, at most; and
+QUIET = 3      # in a row that found no member end the hunt: on a busy machine there is always something new
 
 
 class Process(NamedTuple):
@@ -68,9 +69,15 @@ def members(marker: bytes, known: Mapping[int, int], sessions: Container[int] = 
     `spared_group` get no signal. Raises OSError without /proc.
     """
     hunt = _Hunt(marker, known, sessions, since_ticks, number, spared_group)
+    quiet = 0
     for _ in range(PASSES):
+        before = len(hunt.found())
         if not hunt.look_at_new():
             break
+        found = len(hunt.found())
+        quiet = quiet + 1 if found == before else 0
+        if quiet == QUIET or (found and not number):
+            break                        # who only looks has its answer; who signals looks for what was started meanwhile
     return hunt.found()
 
 
