@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from iop.adapters.argv import check_argv
+from iop.adapters.settings import checked_url
+from iop.config import Name
 from iop.errors import ConfigError
 
 
@@ -28,7 +32,11 @@ def _split(text: str, option: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals or not value.strip():
         raise ConfigError(f"{option} {text!r} is not of the form {example}.")
-    return name, value
+    try:
+        return msgspec.convert(name, Name), value
+    except msgspec.ValidationError:
+        raise ConfigError(f"{option}: {name!r} cannot be a target's name: it has letters, digits and . _ : / @ + -, at most "
+                          "128.") from None
 
 
 def program(text: str) -> Target:
@@ -46,7 +54,8 @@ def program(text: str) -> Target:
         raise ConfigError(f"--cli {name}: there is no program {argv[0]!r} on PATH.",
                           hint="Install it, or give its absolute path.")
     found = os.path.abspath(found)
-    check_argv([found, *argv[1:]])
+    with _blamed(f"--cli {name}"):
+        check_argv([found, *argv[1:]])
     prompt = "argument" if "{prompt}" in argv else "stdin"
     return Target(adapter="cli", name=name, settings={"argv": [found, *argv[1:]], "prompt": prompt}, programs=[found])
 
@@ -55,11 +64,18 @@ def model(adapter: str, text: str) -> Target:
     """``NAME=URL[#MODEL]``: MODEL is the backend's own name for it, NAME when it is not given."""
     name, rest = _split(text, f"--{adapter}", "NAME=URL[#MODEL]")
     url, _, backend_name = rest.partition("#")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"--{adapter} {name}: {url!r} is not a URL; it looks like http://127.0.0.1:8080/v1.")
+    with _blamed(f"--{adapter} {name}"):
+        checked_url("the URL", url)
     return Target(adapter=adapter, name=name, settings={"url": url, "model": backend_name or name},
-                  upstreams=[parts.netloc.rpartition("@")[2]])
+                  upstreams=[urlsplit(url).netloc])
+
+
+@contextmanager
+def _blamed(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error.message}", hint=error.hint) from None
 
 
 def mock() -> Target:

@@ -243,7 +243,8 @@ class Registry:
         node = self._nodes.get(first)
         if node is not None and target and (adapter, target) in node.offers:
             return adapter, target, first
-        raise NoSuchTarget(f"There is no model {model[:100]!r} here.", hint="See the names with GET /v1/models.")
+        raise NoSuchTarget(f"There is no model {model[:100]!r} here.", hint="GET /v1/models lists the names, and `iop nodes` "
+                           "the targets.")
 
     def models(self) -> list[ModelEntry]:
         ready: set[Name] = {name for node in self for name, offer in node.offers.items()

@@ -19,7 +19,8 @@ def test_an_absolute_path_stays_as_given():
     assert targets.program(f"py={sys.executable} -V").settings["argv"] == [sys.executable, "-V"]
 
 
-@pytest.mark.parametrize("text", ["hello", "=echo", "hello=", "hello='echo", "hello=no-such-program-here"])
+@pytest.mark.parametrize("text", ["hello", "=echo", "hello=", "hello='echo", "hello=no-such-program-here", "a b=echo",
+                                  "hello=echo x{prompt}"])
 def test_what_cannot_be_a_program_is_one_sentence(text):
     with pytest.raises(ConfigError, match="--cli"):
         targets.program(text)
@@ -35,7 +36,8 @@ def test_a_model_without_a_hash_has_the_target_s_name():
     assert targets.model("ollama", "llama=http://127.0.0.1:11434").settings["model"] == "llama"
 
 
-@pytest.mark.parametrize("text", ["small", "small=127.0.0.1:8080", "small=file:///etc/passwd"])
+@pytest.mark.parametrize("text", ["small", "small=127.0.0.1:8080", "small=file:///etc/passwd",
+                                  "small=http://h:99999", "small=http://me:secret@h/v1", "a b=http://h"])
 def test_what_cannot_be_a_model_is_one_sentence(text):
     with pytest.raises(ConfigError, match="--openai"):
         targets.model("openai", text)
