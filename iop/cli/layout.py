@@ -5,7 +5,7 @@
     DIR/            0700
       up.json       what was asked last: ports, targets, number of nodes
       ready.json    0600, while it runs (contract.md)
-      console_key   an SSH key pair for the console
+      ssh_config    for `ssh -F DIR/ssh_config edge`, with console_key (an SSH key pair) and known_hosts (the edge's own key)
       edge/         edge.yaml and the edge's own state: keys.yaml, operator.key, history.db, authorized_keys, log
       node-1/ …     node.yaml, token, and the node's own state, log
 
@@ -63,6 +63,7 @@ class Layout:
         self.folder = folder
         self.ready_file = folder / "ready.json"
         self.console_key = folder / "console_key"
+        self.ssh_config = folder / "ssh_config"
         self.edge = folder / "edge"
         self._record = folder / "up.json"
 
@@ -88,6 +89,7 @@ class Layout:
             write_private(self._record, msgspec.json.format(msgspec.json.encode(settled)) + b"\n")
         self._make_keys(settled.nodes)
         self._make_console_key()
+        self._write_ssh_config(settled.ports.console)
         return settled
 
     def api_key(self) -> str:
@@ -136,6 +138,24 @@ class Layout:
         allowed = self.edge / "authorized_keys"
         if not allowed.exists():
             write_private(allowed, Path(f"{self.console_key}.pub").read_bytes())
+
+
+    def _write_ssh_config(self, port: int) -> None:
+        """With the edge's key in it, ssh need not ask a person whether that is the right edge."""
+        host_key = self.edge / "console_host_key"
+        if not host_key.exists():
+            write_private(host_key, make_ssh_key()[0])
+        known = serialization.load_ssh_private_key(host_key.read_bytes(), None).public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        write_private(self.folder / "known_hosts", f"[{HOST}]:{port} ".encode() + known + b"\n")
+        lines = {"HostName": HOST, "Port": port, "User": "operator", "IdentityFile": _ssh_word(self.console_key),
+                 "IdentitiesOnly": "yes", "UserKnownHostsFile": _ssh_word(self.folder / "known_hosts")}
+        text = "# Made by `iop up` each time.\nHost edge\n" + "".join(f"    {key} {value}\n" for key, value in lines.items())
+        write_private(self.ssh_config, text.encode())
+
+
+def _ssh_word(path: Path) -> str:
+    return '"' + str(path).replace("%", "%%") + '"'
 
 
 def make_ssh_key() -> tuple[bytes, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +77,7 @@ class Up:
             end_leftovers(layout.folder, self._tell)
             self._remove_ready()
             self._settled = layout.settle(wish, self._tell)
-            self._tell(f"state folder {layout.folder}")
+            self._tell(f"state folder {shown_path(layout.folder)}")
             self._edge = Child("edge", "iop-edge", layout.edge / "edge.yaml", "edge.ready.json")
             self._nodes = [Child(f"node-{number}", "iop-node", layout.node(number) / "node.yaml", "node.ready.json")
                            for number in range(1, self._settled.nodes + 1)]
@@ -96,10 +97,11 @@ class Up:
             return
         self._told = True
         target = self._settled.targets[0]
-        self._tell(f"ready at {value['http']}" + (" (target echo is a mock: declare real ones with --cli, --openai, --ollama)"
-                                                  if target.adapter == "mock" else ""))
+        self._tell(f"ready at {value['http']}")
+        if target.adapter == "mock":
+            self._tell("echo is a mock; declare real targets with --cli, --openai, --ollama")
         self._tell(f"try:     iop run -a {target.adapter} -t {target.name} \"hello\"" + self._state_option())
-        self._tell(f"console: ssh -p {self._settled.ports.console} -i {self._layout.console_key} operator@{HOST}")
+        self._tell(f"console: ssh -F {shown_path(self._layout.ssh_config)} edge")
         self._tell("Ctrl-C ends all of it")
 
     def _ready_value(self) -> dict[str, Any]:
@@ -112,11 +114,18 @@ class Up:
                 "state": str(self._layout.folder)}
 
     def _state_option(self) -> str:
-        return "" if self._layout.folder == default_state() else f" --state {self._layout.folder}"
+        return "" if self._layout.folder == default_state() else f" --state {shown_path(self._layout.folder)}"
 
     def _remove_ready(self) -> None:
         for file in self._ready_files:
             remove_ready(file)
+
+
+def shown_path(path: Path) -> str:
+    """A path as a person would type it."""
+    home = Path.home()
+    word = shlex.quote(str(path))
+    return f"~/{path.relative_to(home)}" if word == str(path) and home in path.parents else word
 
 
 @contextmanager

@@ -1,14 +1,18 @@
 """The state folder of `iop up`."""
 
 import os
+import shutil
 import socket
 import stat
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from iop import config
 from iop.cli import targets
 from iop.cli.layout import Layout, Ports, Wish
+from iop.cli.up import shown_path
 from iop.errors import ConfigError
 from iop.keys import KeyRing, load_keys
 
@@ -108,3 +112,21 @@ def test_the_console_key_is_a_pair_that_the_edge_allows(layout):
     assert public.startswith("ssh-ed25519 ") and (layout.edge / "authorized_keys").read_text() == public
     assert "OPENSSH PRIVATE KEY" in layout.console_key.read_text()
     assert not os.access(layout.console_key, os.X_OK)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None and not os.environ.get("IOP_REQUIRE_TOOLS"), reason="needs ssh")
+def test_ssh_is_told_the_edge_s_key_and_where_it_listens(layout):
+    settled, _ = settle(layout)
+    kept = (layout.edge / "console_host_key").read_text()
+    asked = subprocess.run(["ssh", "-F", layout.ssh_config, "-G", "edge"], capture_output=True, text=True, check=True).stdout
+    assert f"port {settled.ports.console}\n" in asked and f"identityfile {layout.console_key}\n" in asked
+    known = (layout.folder / "known_hosts").read_text()
+    assert known.startswith(f"[127.0.0.1]:{settled.ports.console} ssh-ed25519 ")
+    settle(layout)
+    assert (layout.edge / "console_host_key").read_text() == kept and (layout.folder / "known_hosts").read_text() == known
+
+
+def test_a_path_is_shown_as_it_is_typed(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert shown_path(Path("/home/ann/.local/state/iop")) == "~/.local/state/iop"
+    assert shown_path(Path("/srv/iop")) == "/srv/iop" and shown_path(Path("/home/ann/my edge")) == "'/home/ann/my edge'"
