@@ -54,6 +54,11 @@ class Client:
         try:
             answer = self._request(connection, method, _target(path, query), body, headers or {})
             data = answer.read()
+        except http.client.RemoteDisconnected:
+            raise EdgeGone(f"The edge at {self.url} hung up without an answer.",
+                           hint="If it speaks TLS, its address begins with https://.") from None
+        except http.client.BadStatusLine:
+            raise NoEdge(f"What answers at {self.url} does not speak HTTP.", hint="Is that the edge's HTTP port?") from None
         except (OSError, http.client.HTTPException) as error:
             raise EdgeGone(f"The edge at {self.url} broke off its answer: {error}.") from None
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from iop.cli.client import Client
 from iop.cli.errors import NoEdge
 from iop.cli.owner import as_owner
+from iop.errors import InvalidRequest
 from iop.files import read_secret
 
 
@@ -22,7 +23,11 @@ def find_edge(state: str | None) -> Client:
     """A client of the running edge. Raises NoEdge with how to start one."""
     url = os.environ.get("IOP_URL", "")
     if state is None and url:
-        return Client(url, os.environ.get("IOP_API_KEY", ""), ca_file=os.environ.get("IOP_CA", ""))
+        key = os.environ.get("IOP_API_KEY", "")
+        if not key:
+            raise InvalidRequest("IOP_URL is set, but IOP_API_KEY is not.", hint="Make a key where the edge runs: `iop keys "
+                                 "new api NAME`.")
+        return Client(url, key, ca_file=os.environ.get("IOP_CA", ""))
     folder = Path(state) if state is not None else default_state()
     for read in (_from_up, _from_edge):
         found = read(folder)

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import socket
 import threading
 
 import pytest
@@ -107,6 +108,24 @@ def test_https_where_there_is_no_tls_is_told(server, monkeypatch):
     with pytest.raises(NoEdge, match="does not speak TLS") as told:
         Client(f"https://127.0.0.1:{server.server_port}", "k").get("/")
     assert "http://" in told.value.hint
+
+
+@pytest.mark.parametrize(("answer", "error", "told"), [
+    (b"\x00\x00\x00\x8b\x1a\r\n", NoEdge, "does not speak HTTP"), (b"", EdgeGone, "hung up without an answer"),
+])
+def test_a_port_that_is_another_one_is_told(answer, error, told):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def serve():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(error, match=told):
+            Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "k").get("/")
+        thread.join()
 
 
 def test_a_ca_file_that_is_not_there_is_told(server):

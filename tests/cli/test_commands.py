@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from iop.cli.find import find_edge
 from iop.cli.main import main
 from iop.config import load_node
+from iop.errors import InvalidRequest
 from iop.keys import KeyRing, load_keys
 
 
@@ -20,6 +21,7 @@ from iop.keys import KeyRing, load_keys
 def iop(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("IOP_URL", raising=False)
+    monkeypatch.setenv("IOP_API_KEY", "k")
     return lambda *words: CliRunner().invoke(main, words, catch_exceptions=False)
 
 
@@ -219,4 +221,8 @@ def test_the_edge_is_found_by_what_it_left_itself(tmp_path):
 
 def test_the_environment_names_the_edge_before_the_default_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("IOP_URL", "http://127.0.0.1:8/")
+    monkeypatch.setenv("IOP_API_KEY", "k")
     assert find_edge(None).url == "http://127.0.0.1:8"
+    monkeypatch.delenv("IOP_API_KEY")
+    with pytest.raises(InvalidRequest, match="IOP_API_KEY is not"):
+        find_edge(None)
