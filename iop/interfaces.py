@@ -37,7 +37,7 @@ class IAdapterTools(Interface):
     spawner = Attribute("ISpawner.")
 
     def workdir(run_id):
-        """A private folder (0700) for one run, made by the node."""
+        """A private folder (0700) for one run, made by the node. Raises AdapterError when the disk takes none."""
 
     def environment():
         """dict: the whole environment a program starts from (PATH, HOME, LANG, TERM, TMPDIR and what the policy adds)."""

@@ -98,7 +98,10 @@ class Lifecycle:
         """The edge knows all of this node: work may come."""
         self._told(f"linked to {link.peer_id}")
         if self._state and not self._stopping:
-            write_ready(self._ready_file, {"pid": os.getpid(), "epoch": link.epoch})
+            try:
+                write_ready(self._ready_file, {"pid": os.getpid(), "epoch": link.epoch})
+            except OSError as error:     # a full disk: whoever waits for the file does not see it, but the edge has work
+                log.warn("{file} cannot be written: {why}", file=self._ready_file, why=error.strerror)
 
     # --- stopping
 

@@ -127,7 +127,8 @@ class Runs:
         self._forget(run)
         if not isinstance(failure.value, IOPError):
             log.failure("run {run_id}: the node's record failed", failure, run_id=run.spec.run_id)
-        self._reject(run.key, failure.value if isinstance(failure.value, IOPError) else HistoryUnavailable())
+        self._reject(run.key, HistoryUnavailable("The node's own record of its runs cannot be written now; look at the disk "
+                                                 "of its state folder."))
 
     def _accept(self, key: Key) -> None:
         self._send("run_accepted", run_pb2.RunAccepted(run_id=key[0], attempt=key[1]))

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from iop.errors import PolicyDenied
+from iop.errors import AdapterError, PolicyDenied
 from iop.interfaces import IAdapterTools
 from iop.node.policy import Policy
 from iop.requirements import Program, Upstream
@@ -37,8 +37,11 @@ class Tools:
 
     def workdir(self, run_id: str) -> str:
         path = os.path.join(self._folder, run_id)
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise AdapterError(f"The run's folder {path} cannot be made: {error.strerror}.") from None
         return path
 
     def remove_workdir(self, run_id: str) -> Deferred[None] | None:

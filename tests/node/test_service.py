@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from iop import events
 from iop.errors import UpstreamError
 from iop.interfaces import IAdapterTools, ILinkHandler, IRunSink
 from iop.link.limits import default_limits
+from iop.node.lifecycle import Lifecycle
 from iop.proto.link_pb2 import VERDICT_CANCEL, VERDICT_FENCED, VERDICT_UNKNOWN
 from iop.proto.node_pb2 import NodeCommandRequest
 from iop.proto.run_pb2 import CancelRequest, EventAck, Limits, Resend, RunInput
@@ -100,6 +102,7 @@ def test_a_record_that_fails_refuses_the_run() -> None:
     house.tell("run_request", house.request())
     (word,) = house.edge.of("run_rejected")
     assert (word.code, word.retryable) == ("history_unavailable", True)
+    assert "node's own record" in word.message
     assert not house.node.runs and not len(house.node.outbox)
 
 
@@ -476,3 +479,7 @@ def test_a_stop_without_a_link_does_not_wait_for_it() -> None:
     house.begin()
     house.pair.cut()
     assert house.node.stopService().called
+
+
+def test_a_ready_file_that_cannot_be_written_stops_nothing(tmp_path) -> None:
+    Lifecycle(state=str(tmp_path / "gone")).configured(SimpleNamespace(peer_id="edge", epoch=1))
