@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 from twisted.internet.defer import Deferred
@@ -220,3 +223,9 @@ def test_a_run_that_has_to_wait_says_so(edge, run, monkeypatch):
     monkeypatch.setattr(edge, "submit", lambda *words: submit(*words).addCallback(
         lambda record: msgspec.structs.replace(record, state="queued")))
     assert "free slot" in run("run tiny hi").note and run("tail " + edge.last.record.run_id).note == ""
+
+
+def test_the_page_of_the_console_has_every_command(edge):
+    page = (Path(__file__).parents[2] / "docs" / "console.md").read_text()
+    documented = re.findall(r"^\| `([a-z-]+)", page, re.MULTILINE)
+    assert sorted(documented) == sorted([*edge_commands(edge).commands, "exit"])
