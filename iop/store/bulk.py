@@ -11,6 +11,7 @@ from functools import cache
 
 from sqlalchemy import BigInteger, Connection, LargeBinary, Table
 
+from iop.store.statement import execute
 from iop.store.text import clean
 
 Row = tuple[object, ...]
@@ -41,7 +42,7 @@ def _in_arrays(connection: Connection, statement: str, rows: Sequence[Row]) -> i
     for start in range(0, len(rows), _POSTGRESQL_ROWS):
         part = rows[start:start + _POSTGRESQL_ROWS]
         arrays = tuple([clean(value) for value in column] for column in zip(*part, strict=True))
-        count += connection.exec_driver_sql(statement, arrays).rowcount
+        count += execute(connection, statement, arrays)
     return count
 
 
@@ -56,7 +57,7 @@ def _in_ladder(connection: Connection, table: Table, columns: tuple[str, ...], r
         size = 1 << (len(part) - 1).bit_length()
         values = [clean(value) if isinstance(value, str) else value for row in part for value in row]
         values.extend([clean(value) for value in filler] * (size - len(part)))
-        count += connection.exec_driver_sql(statement_for(table, columns, size), tuple(values)).rowcount
+        count += execute(connection, statement_for(table, columns, size), values)
     return count
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from iop.events import now_us
 from iop.store import bulk, tables
 from iop.store.engine import file_url
+from iop.store.statement import execute
 from iop.store.store import Store
 from iop.store.text import clean
 from iop.store.work import Write
@@ -92,10 +93,15 @@ def _carry_out(connection: Connection, writes: Sequence[Write]) -> None:
             write.result = bulk.insert(connection, _table, _ROW, [write.values]) == 1
             continue
         run_id, attempt, changes = write.values
-        statement = _table.update().where(_table.c.run_id == clean(run_id), _table.c.attempt == attempt)
-        if write.kind == "end":
-            statement = statement.where(_table.c.ended_us == 0)
-        connection.execute(statement.values({name: clean(value) for name, value in changes.items()}))
+        execute(connection, _update(tuple(changes), write.kind == "end"),
+                [clean(value) for value in (*changes.values(), run_id, attempt)])
+
+
+@cache
+def _update(columns: tuple[str, ...], ends: bool) -> str:
+    changes = ", ".join(f"{name} = ?" for name in columns)
+    return (f"UPDATE {_table.name} SET {changes} WHERE run_id = ? AND attempt = ?"  # noqa: S608  # names are ours
+            + (" AND ended_us = 0" if ends else ""))
 
 
 def _open_runs(connection: Connection) -> Generator[None, None, list[NodeRun]]:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from iop.errors import ConfigError, HistoryUnavailable, IOPError
 from iop.store.engine import BEGIN
 from iop.store.faults import Unreachable, hopeless, lasting, refused, sentence, unavailable
+from iop.store.statement import execute
 from iop.store.work import Read, Work, Write
 
 SLICE_S = 0.005                  # of reading between two commits (delivery.md §2)
@@ -145,18 +146,18 @@ class Worker:
 
     def _transaction(self, group: list[Write]) -> None:
         connection = self._connection or self._connect()
-        connection.exec_driver_sql(BEGIN[connection.dialect.name])
+        execute(connection, BEGIN[connection.dialect.name])
         try:
             self._carry_out(connection, group)
             self._work.lending.give_back()
-            connection.exec_driver_sql("COMMIT")
+            execute(connection, "COMMIT")
         except BaseException:
             self._roll_back(connection)
             raise
 
     def _roll_back(self, connection: Connection) -> None:
         try:
-            connection.exec_driver_sql("ROLLBACK")
+            execute(connection, "ROLLBACK")
         except SQLAlchemyError:
             self._let_go()       # the connection is gone, or SQLite has rolled back by itself: a new one knows for sure
 
