@@ -42,7 +42,10 @@ def init_command(context: click.Context, folder: str | None, names: tuple[str, .
     """
     from iop.link import certs
 
-    place = Path(folder) if folder else Path(state or context.obj or default_state()) / "tls"
+    state_folder = Path(state or context.obj or default_state())
+    place = Path(folder) if folder else state_folder / "tls"
+    if not folder:
+        make_private(state_folder)
     make_private(place)
     again = (place / "server.key").exists()
     ca = certs.make_ca(str(place))
@@ -82,6 +85,9 @@ def join_command(context: click.Context, node_id: str, host: str | None, edge_fi
     edge, file = place.edge, place.edge.file
     link = edge.listen.link
     host = host or link.host
+    if host in ("0.0.0.0", "::"):  # noqa: S104  # where the edge listens, which is no place to dial
+        raise ConfigError(f"The edge listens at all addresses of its machine ({host}).",
+                          hint="Name the one that the node dials with --host, as it stands in the edge's certificate.")
     if link.tls is None and not is_loopback(host):
         raise ConfigError(f"{file} listens for links without TLS, so a node of another machine cannot join.",
                           hint="Run `iop tls init` and put its certificate under listen.link.tls.")

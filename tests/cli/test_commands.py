@@ -131,6 +131,11 @@ def test_certificates_are_renewed_with_the_key_that_nodes_pin(iop, tmp_path):
     assert first["pin"] not in told and "nodes with `pin` need the new one" in told
 
 
+def test_a_state_folder_that_certificates_are_the_first_in_is_private(iop, tmp_path):
+    assert iop("tls", "init", "--state", str(tmp_path / "state")).exit_code == 0
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
 def test_the_script_for_a_node_keeps_a_node_yaml_that_is_there(iop, edge_folder, tmp_path):
     script = iop("node-config", "laptop", "--state", edge_folder).stdout
     home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
@@ -140,6 +145,16 @@ def test_the_script_for_a_node_keeps_a_node_yaml_that_is_there(iop, edge_folder,
     assert "node.yaml.old" in told and "node.yaml.old" not in first
     assert (tmp_path / "iop-node" / "node.yaml.old").read_text() == "mine"
     assert load_node(str(tmp_path / "iop-node" / "node.yaml")).node.id == "laptop"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "'::'"])
+def test_a_node_is_not_sent_to_all_addresses_at_once(iop, tmp_path, host):
+    made = json.loads(iop("tls", "init", "--dir", str(tmp_path / "tls"), "--name", "edge.example", "--json").output)
+    (tmp_path / "edge.yaml").write_text(f"listen: {{link: {{host: {host}, tls: {{cert: {made['cert']}, key: {made['key']}}}}}}}\n")
+    refused = iop("node-config", "laptop", "--config", str(tmp_path / "edge.yaml"))
+    assert refused.exit_code == 2 and "--host" in refused.output and not (tmp_path / "keys.yaml").exists()
+    assert "host: edge.example\n" in iop("node-config", "laptop", "--host", "edge.example", "--config",
+                                         str(tmp_path / "edge.yaml")).stdout
 
 
 def test_what_a_new_node_offers_is_asked_for_unless_edge_yaml_says_it(iop, edge_folder):
