@@ -150,7 +150,8 @@ def test_the_script_for_a_node_keeps_a_node_yaml_that_is_there(iop, edge_folder,
 @pytest.mark.parametrize("host", ["0.0.0.0", "'::'"])
 def test_a_node_is_not_sent_to_all_addresses_at_once(iop, tmp_path, host):
     made = json.loads(iop("tls", "init", "--dir", str(tmp_path / "tls"), "--name", "edge.example", "--json").output)
-    (tmp_path / "edge.yaml").write_text(f"listen: {{link: {{host: {host}, tls: {{cert: {made['cert']}, key: {made['key']}}}}}}}\n")
+    tls = f"{{cert: {made['cert']}, key: {made['key']}}}"
+    (tmp_path / "edge.yaml").write_text(f"listen: {{link: {{host: {host}, tls: {tls}}}}}\n")
     refused = iop("node-config", "laptop", "--config", str(tmp_path / "edge.yaml"))
     assert refused.exit_code == 2 and "--host" in refused.output and not (tmp_path / "keys.yaml").exists()
     assert "host: edge.example\n" in iop("node-config", "laptop", "--host", "edge.example", "--config",
