@@ -127,6 +127,6 @@ def test_ssh_is_told_the_edge_s_key_and_where_it_listens(layout):
 
 
 def test_a_path_is_shown_as_it_is_typed(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/ann")
-    assert shown_path(Path("/home/ann/.local/state/iop")) == "~/.local/state/iop"
-    assert shown_path(Path("/srv/iop")) == "/srv/iop" and shown_path(Path("/home/ann/my edge")) == "'/home/ann/my edge'"
+    monkeypatch.setenv("HOME", "/users/ann")
+    assert shown_path(Path("/users/ann/.local/state/iop")) == "~/.local/state/iop"
+    assert shown_path(Path("/srv/iop")) == "/srv/iop" and shown_path(Path("/users/ann/my edge")) == "'/users/ann/my edge'"
