@@ -74,6 +74,12 @@ class LinkDialer(ReconnectingClientFactory):
         self._resolution = Resolution(reactor, host, loopback_only=tls is None)
         self._dial()
 
+    def hurry(self) -> None:
+        """Dial now instead of after the delay that is due; nothing where no delay is."""
+        if self._callID is not None and self.continueTrying:
+            self._callID.cancel()
+            self._dial()
+
     def stop(self) -> Deferred[None]:
         """Say Goodbye and dial no more; fires when the connection is gone."""
         self.stopTrying()

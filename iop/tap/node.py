@@ -115,6 +115,7 @@ class NodeProcess(MultiService):
         super().__init__()
         self._reactor = reactor
         self._options = options
+        self._token = options.token
         self._config: NodeConfig = options.config
         self._lock: int | None = None
         self._notifier = Notifier(reactor)
@@ -164,7 +165,7 @@ class NodeProcess(MultiService):
     # --- the link
 
     def _hello(self) -> Hello:
-        return Hello(peer_id=self._config.node.id, token=self._options.token.reveal(), instance=self._instance,
+        return Hello(peer_id=self._config.node.id, token=self._token.reveal(), instance=self._instance,
                      protocol=PROTOCOL, labels=self._config.node.labels, version=VERSION_TEXT)
 
     def _dial(self) -> None:
@@ -191,15 +192,18 @@ class NodeProcess(MultiService):
     # --- SIGHUP
 
     def reload(self) -> None:
-        """Read the policy again; a file that is wrong changes nothing."""
+        """Read the policy and the token again, and dial at once where no link is; a file that is wrong changes nothing."""
         self._notifier.reloading()
         try:
-            policy = read_policy(load_node(self._config.file))
+            config = load_node(self._config.file)
+            policy, token = read_policy(config), read_token(config, os.environ)
         except IOPError as error:
-            log.error("the policy stays as it was: {reason}", reason=error.message)
+            log.error("policy and token stay as they were: {reason}", reason=error.message)
         else:
+            self._token = token
             self.node.policy_changed(policy)
-            log.info("the policy was read again: {mode}", mode=policy.mode)
+            self._dialer.hurry()
+            log.info("policy and token were read again: {mode}", mode=policy.mode)
         self._notifier.ready("reloaded")
 
 

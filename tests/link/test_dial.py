@@ -164,6 +164,24 @@ def test_a_refusal_is_forgotten_after_its_try():
     assert world.fail() <= 1
 
 
+def test_a_dialer_that_is_hurried_tries_at_once_and_once():
+    world = World().start()
+    dialed = []
+    world.connector.connect = lambda: dialed.append(world.reactor.seconds())
+    world.dialer.hurry()                 # a try is under way
+    assert dialed == []
+    world.connected()
+    world.hear("reject", Reject(code="auth_failed"))
+    assert world.lose() >= 60
+    world.dialer.hurry()
+    world.dialer.hurry()
+    assert dialed == [world.reactor.seconds()] and world.reactor.getDelayedCalls() == []
+    world.fail()
+    world.dialer.stop()
+    world.dialer.hurry()
+    assert len(dialed) == 1
+
+
 def test_a_listener_that_never_greets_is_left():
     world = World().start()
     world.connected()

@@ -231,7 +231,7 @@ async def test_hangup_reads_the_policy_again(place) -> None:
     assert (status.policy_mode, [len(adapter.targets) for adapter in status.adapters]) == ("locked", [0])
     place.write("mode: nonsense")
     node.send_signal(signal.SIGHUP)
-    while "the policy stays as it was" not in place.log:
+    while "policy and token stay as they were" not in place.log:
         pause: Deferred = Deferred()
         reactor.callLater(0.05, pause.callback, None)
         await pause
