@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from iop import yamlfile
-from iop.errors import AuthFailed
+from iop.errors import AuthFailed, ConfigError
 from iop.files import StrPath, check_private, write_private
 from iop.schema import convert
 
@@ -89,9 +89,12 @@ class KeyRing:
 
 def load_keys(file: StrPath) -> list[Key]:
     """Read keys.yaml; none when there is no such file. Raises ConfigError, also when others may read it."""
-    if not os.path.exists(file):
+    try:
+        check_private(file)
+    except FileNotFoundError:
         return []
-    check_private(file)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
     document = yamlfile.load(os.fspath(file))
     keys = convert(document, document.value, _File).keys
     for index, key in enumerate(keys):

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from iop import keys
-from iop.errors import AuthFailed
+from iop.errors import AuthFailed, ConfigError
 
 
 def test_a_key_is_verified_and_its_secret_is_stored_nowhere(tmp_path):
@@ -58,3 +58,10 @@ def test_a_secret_does_not_show_itself():
     with pytest.raises(TypeError):
         pickle.dumps(secret)
     assert secret.reveal() == "hunter2"
+
+
+def test_a_file_of_keys_that_cannot_be_looked_at_is_an_error_and_not_an_empty_one(tmp_path):
+    assert keys.load_keys(tmp_path / "keys.yaml") == []
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
+        keys.load_keys(tmp_path / "file" / "keys.yaml")
