@@ -28,7 +28,7 @@ from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions
 from iop.edge.submit import asks_the_same
-from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NoSuchTarget, QueueTimeout
+from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget, QueueTimeout
 from iop.events import now_us, outcome_of
 from iop.proto.run_pb2 import CancelRequest, Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
@@ -134,6 +134,14 @@ class Dispatcher:
         if node.link is not link or not node.placeable:
             self.requeue(run)
             return
+        self._order(run, node, link)
+
+    def send_again(self, run: Run, link: Any) -> None:
+        """Its node came back without it, before any event: the order was lost, or else the node's record refuses it (N5)."""
+        self._runs.note(run, state="placed")
+        self._order(run, self._registry.known(run.record.node_id), link)
+
+    def _order(self, run: Run, node: Node, link: Any) -> None:
         run.sent, run.resend_from = True, 0
         try:
             link.send("run_request", run.order())
@@ -235,20 +243,17 @@ class Dispatcher:
 
     def again_or_fail(self, run: Run, error: IOPError) -> None:
         """Its node has lost it: a new attempt before the first output and where that is safe, else the end (G5)."""
-        nothing_seen = run.log.last.attempt < run.record.attempt or not run.log.last.seq
-        if run.request.retry_safe and nothing_seen and not run.cancelling and run.refusals < MAX_REFUSALS:
+        if run.cancelling or (run.request.retry_safe and run.silent and run.refusals < MAX_REFUSALS):
             run.refusals += 1
             self.requeue(run)
-        elif run.cancelling:
-            self._runs.end(run, "cancelled", outcome_of(Cancelled()))
         else:
             self._runs.fail(run, error)
 
     def rejected(self, run: Run, word: RunRejected) -> None:
         """The node does not take it: another try when that may help, else it ends with the node's code."""
         run.refusals += 1
-        if run.cancelling:
-            self._runs.end(run, "cancelled", outcome_of(Cancelled()))
+        if run.cancelling or word.code == NodeRestarted.code:    # which means that it may have begun
+            self.again_or_fail(run, NodeRestarted(word.message))
         elif word.retryable and run.refusals <= MAX_REFUSALS:
             run.refused_by[run.record.node_id] = self._clock.seconds() + REFUSED_S
             self._unplace(run)

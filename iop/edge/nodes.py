@@ -165,8 +165,10 @@ class NodeLink:
             self._link.send("verdicts", page)
         self.node.ready = True
         self._desk.absences.returned(self.node.node_id)
-        self._reports.settle()
+        unsent = self._reports.settle()
         self._link.send("node_config_payload", self._desk.configs.whole(self.node))
+        for run in unsent:
+            self._desk.dispatcher.send_again(run, self._link)
         self._desk.runs.flush()
 
     def _spawn(self, work: Any) -> None:

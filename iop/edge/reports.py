@@ -109,8 +109,12 @@ class Reports:
         pages[-1].last = True
         return pages
 
-    def settle(self) -> None:
-        """Runs that the node still has go on; those that it does not know end, or are placed again where that is safe."""
+    def settle(self) -> list[Run]:
+        """Runs that the node still has go on; those that it does not know end, or are placed again where that is safe.
+
+        Returns those to send to it again, now that it is told its configuration.
+        """
+        unsent: list[Run] = []
         for run in self._runs.of_node(self._node_id):
             report = self._reports.get((run.run_id, run.record.attempt))
             if report is not None and has_gap(run, report):
@@ -122,7 +126,9 @@ class Reports:
             if run not in lost and run.record.state == "disconnected":
                 self._runs.note(run, state="running" if run.record.started_us else "placed")
         for run in lost:
+            if run.silent and not run.cancelling and (run.run_id, run.record.attempt) not in self._reports:
+                unsent.append(run)
+                continue
             log.warn("the node {node_id} does not know run {run_id} any more", node_id=self._node_id, run_id=run.run_id)
-            self._dispatcher.again_or_fail(run, NodeRestarted(
-                f"The node {self._node_id} came back without this run." if run.record.started_us else
-                f"The node {self._node_id} came back without this run; whether it had begun is not known."))
+            self._dispatcher.again_or_fail(run, NodeRestarted(f"The node {self._node_id} came back without this run."))
+        return unsent

@@ -36,6 +36,11 @@ class Run:
         """Somebody has asked for its end."""
         return self.record.cancel_us != 0
 
+    @property
+    def silent(self) -> bool:
+        """No event of this attempt has come."""
+        return self.log.last.attempt < self.record.attempt or not self.log.last.seq
+
     def leased_to(self, node_id: str, attempt: int) -> bool:
         return self.sent and self.record.node_id == node_id and self.record.attempt == attempt
 

@@ -22,7 +22,7 @@ from iop.proto.link_pb2 import (
     RunReport,
 )
 from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, NodeStatus, TargetConfig
-from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected, RunRequest
 from iop.records import RunRecord
 from iop.runs import START
 from tests.edge.conftest import PERSON, FakeEdge, FakeNode, edge_config, entry, prompt, result_of, status, texts
@@ -177,12 +177,29 @@ def test_a_run_that_showed_nothing_is_placed_again_where_it_or_else_its_target_s
     node.pair.cut()
     edge = edge.restarted() if restarted else edge
     node = edge.node(told=of_target(target))
+    assert (node.last("run_request").run_id, node.last("run_request").attempt) == (record.run_id, 1)
+    node.send("run_rejected", RunRejected(run_id=record.run_id, attempt=1, code="node_restarted", retryable=True))
     if not again:
         assert edge.run(record.run_id).outcome_code == "node_restarted"
         return
     assert node.last("run_request").attempt == 2
     node.play(node.accept(), "x")
     assert edge.run(record.run_id).state == "completed"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_request_that_was_lost_on_its_way_is_sent_again_behind_the_configuration(edge: FakeEdge, restarted: bool) -> None:
+    node = edge.node()
+    record = edge.submit()
+    node.pair.cut()
+    edge = edge.restarted() if restarted else edge
+    node = edge.node()
+    assert [kind for kind, _ in node.got if kind in ("node_config_payload", "run_request")] == [
+        "node_config_payload", "run_request"]
+    request = node.accept()
+    assert (request.run_id, request.attempt, edge.run(record.run_id).state) == (record.run_id, 1, "placed")
+    node.play(request, "x")
+    assert (edge.run(record.run_id).state, edge.run(record.run_id).attempt) == ("completed", 1)
 
 
 def test_a_cancel_while_the_node_is_away_is_its_verdict(edge: FakeEdge) -> None:
@@ -269,7 +286,7 @@ def test_verdicts_on_runs_that_are_not_live() -> None:
 def test_an_edge_that_starts_again_takes_up_what_was_open(edge: FakeEdge) -> None:
     node = edge.node(told=status(concurrency=2))
     request = running(edge, node, "a")
-    edge.submit()
+    lost = edge.submit()
     waiting = edge.submit()
     assert waiting.state == "queued"
     again = edge.restarted()
@@ -281,9 +298,9 @@ def test_an_edge_that_starts_again_takes_up_what_was_open(edge: FakeEdge) -> Non
     assert again.run(request.run_id).state == "completed"
     cursor = result_of(again.service.cursor(request.run_id, START))
     assert texts(result_of(cursor.take(1 << 20))) == ["a", "b"]
-    # The one that its node does not know ended, which made room for the one that waited.
-    assert node.last("run_request").run_id == waiting.run_id
-    assert sorted(record.outcome_code for record in again.history.kept.runs.values()) == ["", "node_restarted", "ok"]
+    # The one that its node does not know is sent again; the one that ended made room for the one that waited.
+    assert [request.run_id for request in node.all("run_request")] == [lost.run_id, waiting.run_id]
+    assert [again.run(run.run_id).state for run in (lost, waiting)] == ["placed", "placed"]
 
 
 def test_an_edge_that_starts_again_waits_only_so_long(edge: FakeEdge) -> None:
