@@ -42,8 +42,8 @@ def init_command(context: click.Context, folder: str | None, names: tuple[str, .
     """
     from iop.link import certs
 
-    state_folder = Path(state or context.obj or default_state())
-    place = Path(folder) if folder else state_folder / "tls"
+    state_folder = Path(state or context.obj or default_state()).absolute()
+    place = Path(folder).absolute() if folder else state_folder / "tls"
     if not folder:
         make_private(state_folder)
     make_private(place)
@@ -62,7 +62,7 @@ def init_command(context: click.Context, folder: str | None, names: tuple[str, .
                    "The certificate is new, its key and pin are as before.")
         click.echo("The edge takes it when it is started again.")
         return
-    click.echo("\nIn edge.yaml:\n  listen:\n    link:\n      host: 0.0.0.0\n      tls:\n"
+    click.echo("\nIn edge.yaml, before the edge is started (again):\n  listen:\n    link:\n      host: 0.0.0.0\n      tls:\n"
                f"        cert: {told['cert']}\n        key: {told['key']}")
     click.echo("In node.yaml, under `edge`: `pin:` with the pin (`iop node-config` does), or `ca:` with a copy of ca.pem.")
 
