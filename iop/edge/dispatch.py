@@ -161,7 +161,7 @@ class Dispatcher:
         """Put a stored run into the queue, with its deadline."""
         run.waiting_for = obstacle
         position = self._queue.add(run)
-        waited_s = (now_us() - run.record.created_us) / 1e6
+        waited_s = self._clock.seconds() - run.since_s
         left_s = max(run.request.limits.queue_s - waited_s, PLACED_AGAIN_S if run.record.attempt else 0.0)
         run.deadline = self._clock.callLater(left_s, self._expired, run)
         self._bus.tell("run_queued", run_id=run.run_id, source=run.request.source, position=position,

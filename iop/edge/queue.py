@@ -12,12 +12,12 @@ from iop.errors import QueueFull
 
 class _Place(NamedTuple):
     minus_priority: int
-    created_us: int
-    run_id: str                      # sorts by time as well, and makes every place a different one
+    arrival: int                     # of each run another
+    run_id: str
 
 
 def _place(run: Run) -> _Place:
-    return _Place(-run.record.priority, run.record.created_us, run.run_id)
+    return _Place(-run.record.priority, run.arrival, run.run_id)
 
 
 class RunQueue:

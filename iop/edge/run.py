@@ -13,10 +13,12 @@ from iop.records import RunRecord
 class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
-    __slots__ = ("deadline", "log", "record", "refusals", "refused_by", "request", "resend_from", "sent",
+    __slots__ = ("arrival", "deadline", "log", "record", "refusals", "refused_by", "request", "resend_from", "sent", "since_s",
                  "waiting_for")
 
-    def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog) -> None:
+    def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, arrival: int, since_s: float) -> None:
+        self.arrival = arrival                    # which one it is in this process: the order of the queue
+        self.since_s = since_s                    # clock time of its creation, unlike created_us, which a clock's step moves
         self.record = record
         self.request = request
         self.log = run_log

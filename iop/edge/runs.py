@@ -5,6 +5,7 @@ Decides nothing about nodes: the dispatcher places, the links report, and both t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ class Runs:
 
     def __init__(self, history: Any, clock: Any, tail_bytes: int) -> None:
         self._history = history
+        self._clock = clock
+        self._arrivals = itertools.count(1)
         self._tail_bytes = tail_bytes
         self._runs: dict[str, Run] = {}
         self._dirty: set[RunLog] = set()
@@ -62,7 +65,9 @@ class Runs:
     def add(self, record: RunRecord, request: RunRequest, *, committed_seq: int = 0) -> Run:
         """Take up a run that history has; `committed_seq` of its attempt is there already."""
         place = EventId(record.attempt, committed_seq) if committed_seq else START
-        run = Run(record, request, RunLog(record.run_id, place, self._tail_bytes, self._dirty))
+        age_s = max(now_us() - record.created_us, 0) / 1e6
+        run = Run(record, request, RunLog(record.run_id, place, self._tail_bytes, self._dirty), next(self._arrivals),
+                  self._clock.seconds() - age_s)
         self._runs[record.run_id] = run
         return run
 

@@ -57,8 +57,7 @@ def test_a_backend_that_is_away_is_a_second_choice_and_its_error_is_told_at_once
 
 
 def run(number: int, priority: int = 0) -> Any:
-    record = SimpleNamespace(priority=priority, created_us=number)
-    return SimpleNamespace(run_id=f"{number:032x}", record=record)
+    return SimpleNamespace(run_id=f"{9 - number:032x}", arrival=number, record=SimpleNamespace(priority=priority))
 
 
 def test_the_queue_goes_by_priority_and_then_by_arrival() -> None:
