@@ -16,9 +16,9 @@ from iop.events import rfc3339
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
 from iop.records import RunQuery
-from iop.runs import EventId
+from iop.runs import STATES, EventId
 
-State = Literal["", "queued", "placed", "running", "disconnected", "completed", "failed", "cancelled", "unknown"]
+State = Literal["", *STATES]  # type: ignore[valid-type]
 RUN_COLUMNS = (("RUN", "run_id"), "state", ("TARGET", lambda run: f"{run['adapter']}/{run['target']}"), ("NODE", "node_id"),
                ("CREATED", lambda run: _minute(run["created_at"])))
 NODE_COLUMNS = (("NODE", "node_id"), ("STATE", lambda node: node["state"] + (", draining" if node["draining"] else "")),
