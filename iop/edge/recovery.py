@@ -24,11 +24,10 @@ async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Re
     found = await history.open_runs()
     for record in found:
         request = RunRequest.FromString(record.request)
+        run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt))
         if record.state == "queued":
-            run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt))
             dispatcher.resume(run)
             continue
-        run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt))
         run.sent = True
         registry.known(record.node_id).reserve(record.run_id, (record.adapter, record.target))
         away.add(record.node_id)
