@@ -17,7 +17,10 @@ from iop.rendering import error_text
 
 
 class Group(click.Group):
-    """A group whose commands end with a sentence on standard error instead of a traceback."""
+    """A group whose commands end with a sentence on standard error instead of a traceback; listed as they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -67,6 +70,12 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--state", metavar="DIR", help="The state folder of the edge; default: IOP_URL and IOP_API_KEY, then "
+                        "~/.local/state/iop.")(command)
+
+
+def edge_folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Of the commands that work on the files of an edge on this machine."""
+    return click.option("--state", metavar="DIR", help="The folder of the edge's state, or of its edge.yaml; default: "
                         "~/.local/state/iop.")(command)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from iop.addresses import is_loopback
-from iop.cli.base import Group, examples, json_option, state_option
+from iop.cli.base import Group, edge_folder_option, examples, json_option
 from iop.cli.find import default_state
 from iop.cli.keys import check_node_id
 from iop.cli.output import print_json
@@ -25,13 +25,14 @@ def tls_group() -> None:
     """Certificates for links from other machines."""
 
 
-@tls_group.command("init", epilog=examples("iop tls init --dir /etc/iop/tls --name edge.example"))
+@tls_group.command("init", short_help="Make a CA, and a certificate for the edge.", epilog=examples(
+    "iop tls init --dir /etc/iop/tls --name edge.example"))
 @click.option("--dir", "folder", metavar="DIR", help="Where to write; default: tls/ in the state folder.")
-@click.option("--name", "names", multiple=True, help="A host name or address that nodes dial; repeatable; default: this "
-              "host's name, localhost and 127.0.0.1.")
+@click.option("--name", "names", metavar="HOST", multiple=True, help="A host name or address that nodes dial; repeatable; "
+              "default: this host's name, localhost and 127.0.0.1.")
 @click.option("--new-key", is_flag=True, help="Make a new key too; nodes that pin the old one are locked out.")
 @json_option
-@state_option
+@edge_folder_option
 @click.pass_context
 def init_command(context: click.Context, folder: str | None, names: tuple[str, ...], new_key: bool, as_json: bool,
                  state: str | None) -> None:
@@ -67,11 +68,12 @@ def init_command(context: click.Context, folder: str | None, names: tuple[str, .
     click.echo("In node.yaml, under `edge`: `pin:` with the pin (`iop node-config` does), or `ca:` with a copy of ca.pem.")
 
 
-@click.command("node-config", epilog=examples("iop node-config laptop --host 192.0.2.7 | ssh laptop sh"))
+@click.command("node-config", short_help="Print the script by which another machine joins.", epilog=examples(
+    "iop node-config laptop --host 192.0.2.7 | ssh laptop sh"))
 @click.argument("node_id", metavar="NODE")
-@click.option("--host", help="The name or address that the node dials; default: as the edge listens.")
+@click.option("--host", metavar="HOST", help="The name or address that the node dials; default: as the edge listens.")
 @click.option("--config", "edge_file", metavar="EDGE.YAML", help="The edge's configuration; default: in the state folder.")
-@state_option
+@edge_folder_option
 @click.pass_context
 def join_command(context: click.Context, node_id: str, host: str | None, edge_file: str | None, state: str | None) -> None:
     """Print a shell script that makes node.yaml and its token in ~/iop-node of another machine.

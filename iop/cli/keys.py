@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from iop.cli.base import Group, examples, json_option, state_option
+from iop.cli.base import Group, edge_folder_option, examples, json_option
 from iop.cli.output import print_json, print_table
 from iop.cli.place import find_place
 from iop.config import Id
@@ -29,14 +29,15 @@ def keys_group() -> None:
     """Make, list and revoke API keys and node tokens. Works on the edge's own files: run it where the edge runs."""
 
 
-@keys_group.command("new", epilog=examples("iop keys new api ci --scope runs:read", "iop keys new node laptop --days 90"))
+@keys_group.command("new", short_help="Make a key, and print it once.", epilog=examples(
+    "iop keys new api ci --scope runs:read", "iop keys new node laptop --days 90"))
 @click.argument("kind", type=click.Choice(("api", "node")))
 @click.argument("owner")
-@click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), help="Of an API key; repeatable; default: all "
-              "but admin.")
-@click.option("--days", type=click.IntRange(1, 3650), help="Valid this long; default: until revoked.")
+@click.option("--scope", "scopes", metavar="SCOPE", multiple=True, type=click.Choice(SCOPES), help="What an API key may do; "
+              f"repeatable: {', '.join(SCOPES)}. Default: all but admin.")
+@click.option("--days", metavar="N", type=click.IntRange(1, 3650), help="Valid this long; default: until revoked.")
 @json_option
-@state_option
+@edge_folder_option
 @click.pass_context
 def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str, ...], days: int | None, as_json: bool,
                 state: str | None) -> None:
@@ -58,7 +59,7 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
 
 @keys_group.command("list", epilog=examples("iop keys list --json"))
 @json_option
-@state_option
+@edge_folder_option
 @click.pass_context
 def list_command(context: click.Context, as_json: bool, state: str | None) -> None:
     """List the keys; their secrets are not known any more."""
@@ -74,7 +75,7 @@ def list_command(context: click.Context, as_json: bool, state: str | None) -> No
 @keys_group.command("revoke", epilog=examples("iop keys revoke abcdefghijklmnop"))
 @click.argument("keyid")
 @json_option
-@state_option
+@edge_folder_option
 @click.pass_context
 def revoke_command(context: click.Context, keyid: str, as_json: bool, state: str | None) -> None:
     """Take a key away; a node's link with it is closed."""

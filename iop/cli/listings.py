@@ -34,12 +34,12 @@ def nodes_command(edge: Client, *, as_json: bool) -> None:
 
 @click.command("runs", epilog=examples("iop runs", "iop runs --state-is running --json", "iop runs -a cli --limit 5"))
 @click.option("--state-is", metavar="STATE", type=click.Choice(STATES), help=f"One of {', '.join(STATES)}.")
-@click.option("-a", "--adapter", default="", help="Only this adapter's.")
-@click.option("-t", "--target", default="", help="Only this target's.")
-@click.option("--node", default="", help="Only this node's.")
+@click.option("-a", "--adapter", metavar="ADAPTER", default="", help="Only this adapter's.")
+@click.option("-t", "--target", metavar="TARGET", default="", help="Only this target's.")
+@click.option("--node", metavar="NODE", default="", help="Only this node's.")
 @click.option("--since", default="", metavar="TIME", help="Only those created since, e.g. 2026-12-01T09:50:41Z.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
-@click.option("--cursor", default="", help="Go on where an earlier list ended.")
+@click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=20, show_default=True, help="At most so many.")
+@click.option("--cursor", metavar="CURSOR", default="", help="Go on where an earlier list ended.")
 @json_option
 @with_edge
 def runs_command(edge: Client, *, state_is: str | None, adapter: str, target: str, node: str, since: str, limit: int,
@@ -90,10 +90,11 @@ def sessions_command(edge: Client, *, close: str | None, as_json: bool) -> None:
                            ("STATE", lambda one: "closed" if one.get("closed_at") else "open")))
 
 
-@click.command("events", epilog=examples("iop events", "iop events --follow", "iop events --after 17 --json"))
+@click.command("events", short_help="Show the life of links, nodes and runs, and who did what.", epilog=examples(
+    "iop events", "iop events --follow", "iop events --after 17 --json"))
 @click.option("--after", metavar="ID", type=click.IntRange(0), help="Only those behind the event with this number.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as they happen, until Ctrl-C.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True, help="At most so many.")
 @json_option
 @with_edge
 def events_command(edge: Client, *, after: int | None, follow: bool, limit: int, as_json: bool) -> None:

@@ -23,10 +23,10 @@ def _one_prompt(context: click.Context, parameter: click.Parameter, words: tuple
     return words[0]
 
 
-@click.command("run", epilog=examples(
+@click.command("run", short_help="Run a prompt, and show its output as it arrives.", epilog=examples(
     "iop run -a cli -t hello \"hi there\"", "git diff | iop run -a openai -t smollm2 -", "iop run -a cli -t job --detach go"))
-@click.option("-a", "--adapter", required=True, help="The adapter: cli, openai, ollama, vllm, mock or another plugin.")
-@click.option("-t", "--target", required=True, help="The target: a program's profile or a model.")
+@click.option("-a", "--adapter", metavar="ADAPTER", required=True, help="cli, openai, ollama, vllm, mock or another plugin.")
+@click.option("-t", "--target", metavar="TARGET", required=True, help="A program's profile or a model.")
 @click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--session", metavar="S", help="Continue the session S; the run goes to the node that holds it.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End the run after S seconds.")
@@ -55,7 +55,8 @@ def run_command(edge: Client, *, adapter: str, target: str, detach: bool, sessio
     sys.exit(follow(edge, run_id, "", as_json=as_json, cancels=True))
 
 
-@click.command("tail", epilog=examples("iop tail RUN", "iop tail RUN --after 1.20 --json"))
+@click.command("tail", short_help="Follow a run from its start until it ends.", epilog=examples(
+    "iop tail RUN", "iop tail RUN --after 1.20 --json"))
 @click.argument("run_id", metavar="RUN")
 @click.option("--after", metavar="ID", default="", help="Begin behind this event, e.g. 1.20.")
 @json_option

@@ -23,7 +23,7 @@ from iop.files import remove_ready, take_lock, write_ready
 _PORT = click.IntRange(0, 65535)
 
 
-@click.command("up", epilog=examples(
+@click.command("up", short_help="Bring up an edge and its node(s) on this machine.", epilog=examples(
     "iop up", "iop up --cli hello='echo {prompt}'", "iop up --openai smollm2=http://127.0.0.1:8080/v1",
     "iop up --ollama llama=http://127.0.0.1:11434#llama3.2 --nodes 2"))
 @click.option("--state", metavar="DIR", help="State folder, made 0700; one that exists is continued. Default: "

@@ -44,6 +44,12 @@ def every_command(group=main, path=()):
 def test_every_command_has_help_with_examples(iop, path):
     result = iop(*path, "--help")
     assert result.exit_code == 0 and "Examples:" in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("path", [(), ("keys",), ("tls",)], ids=" ".join)
+def test_what_a_command_is_for_fits_its_line_in_the_list(iop, path):
+    assert "..." not in iop(*path, "--help").output.partition("Commands:")[2]
 
 
 def test_without_an_edge_it_says_how_to_start_one(iop):
