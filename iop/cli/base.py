@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +50,17 @@ class Group(click.Group):
 
 def tell(error: IOPError) -> None:
     """An error on standard error: for people, or as the API's error object where --json was given."""
-    click.echo(error_text(error, "--json" in sys.argv, head="iop"), nl=False, err=True)
+    as_json = "--json" in sys.argv
+    text = error_text(error, as_json, head="iop")
+    if sys.stderr.isatty() and not as_json:
+        text = wrapped(text, shutil.get_terminal_size().columns)
+    click.echo(text, nl=False, err=True)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Lines broken between words where they are longer than the terminal; what hangs over is indented as a hint is."""
+    filler = textwrap.TextWrapper(columns, subsequent_indent=" " * 5, break_long_words=False, break_on_hyphens=False)
+    return "".join(filler.fill(line) + "\n" for line in text.splitlines())
 
 
 def _sentence(text: str) -> str:

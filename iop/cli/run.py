@@ -19,7 +19,7 @@ from iop.runs import ENDINGS, EventId
 def _one_prompt(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
     if len(words) != 1:
         what = f"{len(words)} words stand where one prompt belongs" if words else "The prompt is missing"
-        raise click.UsageError(f"{what}: put it in quotes, or give - to read standard input.")
+        raise click.UsageError(f"{what}: put it in quotes, or give - for standard input.")
     return words[0]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from iop.cli.base import wrapped
 from iop.cli.find import find_edge
 from iop.cli.main import main
 from iop.config import load_node
@@ -57,12 +58,18 @@ def test_without_an_edge_it_says_how_to_start_one(iop):
     assert result.exit_code == 1 and "Start one with `iop up`" in result.output
 
 
+def test_a_sentence_is_broken_between_words():
+    text = "iop: There is no edge here.\n     Start one with `iop up`, or name one.\n"
+    assert wrapped(text, 80) == text
+    assert wrapped(text, 28) == "iop: There is no edge here.\n     Start one with `iop\n     up`, or name one.\n"
+
+
 def test_an_unknown_option_is_usage(iop):
     assert iop("nodes", "--colour").exit_code == 2
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    ((), "The prompt is missing: put it in quotes, or give - to read standard input."),
+    ((), "The prompt is missing: put it in quotes, or give - for standard input."),
     (("hi", "there"), "2 words stand where one prompt belongs: put it in quotes"),
 ])
 def test_a_prompt_is_one_argument(iop, words, told):
