@@ -220,12 +220,9 @@ class IHistory(Interface):
     def update_run(run_id, changes):
         """Set columns of a run; fires after the commit."""
 
-    def append(run_id, attempt, first_seq, last_seq, packed, changes):
-        """Append one batch as it came, with column `changes` of its run (None mostly), in one transaction."""
-
-    def append_all(rows):
-        """Append BatchRows (iop.records) in one transaction. Fails with Conflict when one of them could not be stored; the
-        others of that commit are."""
+    def append(rows):
+        """Append BatchRows (iop.records), each with the changes of its run, in one transaction. Fails with Conflict when one
+        of them can never be stored; the others of that commit are."""
 
     def append_late(run_id, attempt, first_seq, last_seq, packed):
         """Keep a batch of a closed attempt apart."""

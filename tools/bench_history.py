@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from twisted.internet import defer, reactor, task
 
-from iop.records import RunQuery, RunRecord
+from iop.records import BatchRow, RunQuery, RunRecord
 from iop.runs import START, EventId, new_run_id
 from iop.store.history import History
 
@@ -42,7 +42,8 @@ class Feeder:
             run = self.runs[self.sent % STREAMS]
             run[1] += 1
             self.sent += 1
-            self.history.append(run[0], 1, run[1], run[1], BATCH).addCallback(self.done, time.perf_counter())
+            appended = self.history.append([BatchRow(run[0], 1, run[1], run[1], BATCH)])
+            appended.addCallback(self.done, time.perf_counter())
 
     def done(self, _: object, since: float) -> None:
         self.committed += 1
@@ -109,7 +110,8 @@ async def measure_places(history: History, count: int) -> None:
     """The first 64 KiB behind the start, the middle and the end of a long run, and a page of a long list of runs."""
     run_id = new_run_id()
     for start in range(1, count, 10_000):
-        await defer.gatherResults([history.append(run_id, 1, seq, seq, BATCH) for seq in range(start, start + 10_000)])
+        await defer.gatherResults([history.append([BatchRow(run_id, 1, seq, seq, BATCH)])
+                                   for seq in range(start, start + 10_000)])
     for name, seq in (("start", 0), ("middle", count // 2), ("end", count - 60)):
         since = time.perf_counter()
         for _ in range(50):
@@ -136,7 +138,7 @@ async def main(options: argparse.Namespace, folder: str) -> None:
         busy = await measure("reactor saturated", history, options.seconds, rate, busy=True)
         print(f"{'saturated / idle':28} {busy / idle:9.2f}")
     run_id = new_run_id()
-    await defer.gatherResults([history.append(run_id, 1, seq, seq, BATCH) for seq in range(1, 10_001)])
+    await defer.gatherResults([history.append([BatchRow(run_id, 1, seq, seq, BATCH)]) for seq in range(1, 10_001)])
     idle = await measure_reads("read, reactor idle", history, run_id, busy=False)
     busy = await measure_reads("read, reactor saturated", history, run_id, busy=True)
     print(f"{'saturated / idle':28} {busy / idle:9.2f}")

@@ -111,7 +111,7 @@ class Recorder:
         self._under_way += 1
         for row in rows:
             row.sent = True
-        done = self._history.append_all([row.whole() for row in rows])
+        done = self._history.append([row.whole() for row in rows])
         done.addCallbacks(self._committed, self._failed, callbackArgs=(rows,), errbackArgs=(rows,))
         done.addErrback(lambda failure: log.failure("after a commit", failure))
 

@@ -73,13 +73,11 @@ class History:
     def update_run(self, run_id: str, changes: Mapping[str, object]) -> Deferred:
         return self._store.write_soon("update", (run_id, _checked(changes)))
 
-    def append(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes,
-               changes: Mapping[str, object] | None = None) -> Deferred:
-        """Fails with Conflict when another batch has the same first_seq, and when a number is beyond 63 bits."""
-        return self.append_all([BatchRow(run_id, attempt, first_seq, last_seq, packed, changes)])
+    def append(self, rows: Sequence[BatchRow]) -> Deferred:
+        """One write, whatever the number of rows: what a commit costs the reactor does not grow with it.
 
-    def append_all(self, rows: Sequence[BatchRow]) -> Deferred:
-        """One write, whatever the number of rows: what a commit costs the reactor does not grow with it."""
+        Fails with Conflict when another batch has the first_seq of one, and when a number is beyond 63 bits.
+        """
         rows = [row._replace(changes=_checked(row.changes)) if row.changes else row for row in rows]
         return self._store.write("append", rows, sum([len(row.packed) for row in rows]))
 

@@ -115,11 +115,7 @@ class FakeHistory:
         for name, value in (changes or {}).items():
             setattr(self.kept.runs[run_id], name, value)
 
-    def append(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes,
-               changes: dict[str, Any] | None) -> Deferred[None]:
-        return self.append_all([BatchRow(run_id, attempt, first_seq, last_seq, packed, changes)])
-
-    def append_all(self, rows: Sequence[BatchRow]) -> Deferred[None]:
+    def append(self, rows: Sequence[BatchRow]) -> Deferred[None]:
         def work() -> None:
             for row in rows:
                 self._append(row)

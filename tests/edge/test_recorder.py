@@ -32,7 +32,7 @@ class Desk:
         self.recorder = Recorder(self, self.clock, self.written, lambda run: self.told.append(f"{run.run_id} refused"))
         self.one, self.other = Run("one"), Run("other")
 
-    def append_all(self, rows: list[BatchRow]) -> Deferred[None]:
+    def append(self, rows: list[BatchRow]) -> Deferred[None]:
         self.writes.append((rows, Deferred()))
         return self.writes[-1][1]
 

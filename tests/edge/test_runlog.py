@@ -11,6 +11,7 @@ from iop.errors import RemoteProtocolError
 from iop.events import ending, output
 from iop.interfaces import IHistory, IRunCursor
 from iop.proto.run_pb2 import CHANNEL_REASONING, EventBatch, Outcome
+from iop.records import BatchRow
 from iop.runs import START, EventId
 from iop.testing.history import FakeHistory
 
@@ -39,7 +40,7 @@ class Logged:
         return entry
 
     def commit(self, entry: Entry) -> None:
-        self.history.append(RUN, entry.attempt, entry.first_seq, entry.last_seq, entry.packed, None)
+        self.history.append([BatchRow(RUN, entry.attempt, entry.first_seq, entry.last_seq, entry.packed)])
         self.log.commit(entry)
 
     def cursor(self, after: EventId = START) -> RunCursor:

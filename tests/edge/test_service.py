@@ -6,6 +6,7 @@ import pytest
 from zope.interface.verify import verifyObject
 
 from iop.config import QueueConfig
+from iop.edge import dispatch, runs, submit
 from iop.edge.packing import unpack
 from iop.errors import (
     Conflict,
@@ -18,12 +19,12 @@ from iop.errors import (
     NoSuchTarget,
     QueueFull,
 )
-from iop.events import ending, output, started
+from iop.events import ending, now_us, output, started
 from iop.interfaces import IEdgeService
 from iop.proto.link_pb2 import VERDICT_CANCEL, RunReport
 from iop.proto.node_pb2 import NodeCommandResponse
 from iop.proto.run_pb2 import Limits, Outcome, RunRejected, RunRequest
-from iop.records import RunQuery
+from iop.records import BatchRow, RunQuery
 from iop.runs import START, EventId
 from tests.edge.conftest import PERSON, FakeEdge, entry, prompt, result_of, status, texts
 
@@ -269,6 +270,28 @@ def test_waiting_too_long_ends_with_what_was_waited_for(edge: FakeEdge) -> None:
     assert [(one.attempt, one.first_seq) for one in page] == [(1, 1)] and cursor.ended
 
 
+@pytest.mark.parametrize("step_s", [-86_400, 86_400])
+def test_a_clock_that_steps_by_a_day_changes_no_order_and_no_deadline(
+        edge: FakeEdge, monkeypatch: pytest.MonkeyPatch, step_s: int) -> None:
+    node = edge.node(told=status(concurrency=1))
+    edge.submit()
+    first = edge.submit(prompt(limits=Limits(queue_s=30)))
+    edge.clock.advance(10)
+    for module in (submit, dispatch, runs):
+        monkeypatch.setattr(module, "now_us", lambda: now_us() + step_s * 1_000_000)
+    second = edge.submit(prompt(limits=Limits(queue_s=30)))
+    node.play(node.accept(), "x")
+    assert node.accept().run_id == first.run_id
+    node.send("run_rejected", RunRejected(run_id=first.run_id, attempt=1, code="queue_full", retryable=True))
+    assert node.accept().run_id == second.run_id
+    for _ in range(19):
+        edge.clock.advance(1)
+        node.pair.pump()
+    assert edge.run(first.run_id).state == "queued"
+    edge.clock.advance(1.5)
+    assert edge.run(first.run_id).outcome_code == "queue_timeout"
+
+
 def test_a_queued_run_is_placed_when_its_node_comes(edge: FakeEdge) -> None:
     record = edge.submit()
     node = edge.node()
@@ -327,7 +350,7 @@ def test_a_run_whose_events_history_can_never_take_is_stopped_and_ends_once(edge
     node = edge.node()
     record, other = edge.submit(), edge.submit()
     refused, request = node.all("run_request")
-    edge.history.append(record.run_id, 1, 1, 5, b"of another edge", None)
+    edge.history.append([BatchRow(record.run_id, 1, 1, 5, b"of another edge")])
     if ends:
         node.emit(refused, 1, started("mock", "echo"), ending("completed", Outcome(code="ok")))
     else:

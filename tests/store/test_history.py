@@ -128,8 +128,8 @@ async def test_a_key_is_free_again_after_a_day(history) -> None:
 async def test_batches_come_back_whole_and_in_order(history) -> None:
     run_id = new_run_id()
     rows = [(1, 1, 3, b"a" * 10), (1, 4, 4, b"b" * 10), (1, 5, 9, b"c" * 10), (2, 1, 1, b"d" * 10)]
-    await defer.gatherResults([history.append(run_id, *row) for row in rows])
-    await history.append(new_run_id(), 1, 1, 1, b"of another run")
+    await defer.gatherResults([history.append([BatchRow(run_id, *row)]) for row in rows])
+    await history.append([BatchRow(new_run_id(), 1, 1, 1, b"of another run")])
 
     async def behind(attempt: int, seq: int, limit: int = 1000) -> bytes:
         return b"".join(packed[:1] for packed in await history.batches(run_id, EventId(attempt, seq), limit))
@@ -154,7 +154,8 @@ async def test_batches_come_back_whole_and_in_order(history) -> None:
 async def test_many_batches_come_in_pages(history) -> None:
     run_id = new_run_id()
     count = 1000
-    await defer.gatherResults([history.append(run_id, 1, seq, seq, b"%06d" % seq) for seq in range(1, count + 1)])
+    await defer.gatherResults([history.append([BatchRow(run_id, 1, seq, seq, b"%06d" % seq)])
+                               for seq in range(1, count + 1)])
     found, after = [], START
     while page := await history.batches(run_id, after, 6 * 300):
         found += page
@@ -166,15 +167,15 @@ async def test_many_batches_come_in_pages(history) -> None:
 async def test_a_batch_may_be_a_megabyte(history) -> None:
     run_id = new_run_id()
     packed = bytes(range(256)) * 4096
-    await defer.gatherResults([history.append(run_id, 1, seq, seq, packed) for seq in range(1, 6)])
+    await defer.gatherResults([history.append([BatchRow(run_id, 1, seq, seq, packed)]) for seq in range(1, 6)])
     assert await history.batches(run_id, START, 2 * len(packed)) == [packed] * 2
 
 
 @ensureDeferred
 async def test_the_same_batch_again_is_dropped(history) -> None:
     run_id = new_run_id()
-    await defer.gatherResults([history.append(run_id, 1, 1, 2, b"x"), history.append(run_id, 1, 1, 2, b"x")])
-    await history.append(run_id, 1, 1, 2, b"x")
+    await defer.gatherResults([history.append([BatchRow(run_id, 1, 1, 2, b"x")]) for _ in range(2)])
+    await history.append([BatchRow(run_id, 1, 1, 2, b"x")])
     assert await history.batches(run_id, START, 100) == [b"x"]
 
 
@@ -183,9 +184,9 @@ async def test_another_batch_under_the_same_number_is_a_conflict_and_harms_no_ot
     run_id = new_run_id()
     record = a_run(run_id)
     await history.create_run(record)
-    await history.append(run_id, 1, 1, 2, b"x")
-    wrong = history.append(run_id, 1, 1, 5, b"y", {"state": "failed"})
-    right = history.append(run_id, 1, 3, 3, b"z", {"attempt": 1})
+    await history.append([BatchRow(run_id, 1, 1, 2, b"x")])
+    wrong = history.append([BatchRow(run_id, 1, 1, 5, b"y", {"state": "failed"})])
+    right = history.append([BatchRow(run_id, 1, 3, 3, b"z", {"attempt": 1})])
     with pytest.raises(Conflict):
         await wrong
     await right
@@ -200,7 +201,7 @@ async def test_one_write_may_have_batches_of_many_runs(history) -> None:
     for record in records:
         await history.create_run(record)
     one, other = (record.run_id for record in records)
-    await history.append_all([BatchRow(one, 1, 1, 2, b"a"), BatchRow(other, 1, 1, 1, b"b", {"state": "running"}),
+    await history.append([BatchRow(one, 1, 1, 2, b"a"), BatchRow(other, 1, 1, 1, b"b", {"state": "running"}),
                               BatchRow(one, 1, 3, 3, b"c", {"attempt": 1})])
     assert [await history.batches(run_id, START, 100) for run_id in (one, other)] == [[b"a", b"c"], [b"b"]]
     assert ((await history.run(one)).attempt, (await history.run(other)).state) == (1, "running")
@@ -209,9 +210,9 @@ async def test_one_write_may_have_batches_of_many_runs(history) -> None:
 @ensureDeferred
 async def test_a_conflict_among_many_batches_keeps_the_others(history) -> None:
     run_id, other = new_run_id(), new_run_id()
-    await history.append(run_id, 1, 1, 2, b"x")
+    await history.append([BatchRow(run_id, 1, 1, 2, b"x")])
     with pytest.raises(Conflict):
-        await history.append_all([BatchRow(run_id, 1, 1, 5, b"y"), BatchRow(other, 1, 1, 1, b"z")])
+        await history.append([BatchRow(run_id, 1, 1, 5, b"y"), BatchRow(other, 1, 1, 1, b"z")])
     assert [await history.batches(one, START, 100) for one in (run_id, other)] == [[b"x"], [b"z"]]
 
 
@@ -219,7 +220,8 @@ async def test_a_conflict_among_many_batches_keeps_the_others(history) -> None:
 async def test_a_batch_and_the_end_of_its_run_are_one_transaction(history) -> None:
     record = a_run()
     await history.create_run(record)
-    await history.append(record.run_id, 1, 1, 1, b"x", {"state": "completed", "ended_us": 9, "outcome": b"\x00o"})
+    changes = {"state": "completed", "ended_us": 9, "outcome": b"\x00o"}
+    await history.append([BatchRow(record.run_id, 1, 1, 1, b"x", changes)])
     stored = await history.run(record.run_id)
     assert (stored.state, stored.ended_us, stored.outcome) == ("completed", 9, b"\x00o")
 
@@ -236,9 +238,9 @@ async def test_late_batches_are_kept_apart(history, url) -> None:
 @ensureDeferred
 async def test_what_can_never_be_stored_fails_alone(history) -> None:
     run_id = new_run_id()
-    writes = [history.append(run_id, 1, seq, seq, b"x") for seq in (1, 2)]
-    bad = history.append(run_id, 1, 1 << 70, 1 << 70, b"too far")
-    writes += [history.append(run_id, 1, seq, seq, b"x") for seq in (3, 4)]
+    writes = [history.append([BatchRow(run_id, 1, seq, seq, b"x")]) for seq in (1, 2)]
+    bad = history.append([BatchRow(run_id, 1, 1 << 70, 1 << 70, b"too far")])
+    writes += [history.append([BatchRow(run_id, 1, seq, seq, b"x")]) for seq in (3, 4)]
     worse = history.update_run(run_id, {"created_us": 1 << 70})
     with pytest.raises(Conflict):
         await bad
@@ -342,8 +344,8 @@ async def test_any_text_can_be_stored_and_found(history) -> None:
     record = a_run(NASTY, target=NASTY, principal=NASTY, idempotency_key=NASTY, output_text=NASTY, node_id=NASTY)
     await history.create_run(record)
     await history.update_run(NASTY, {"prompt_text": NASTY, "outcome_code": NASTY})
-    await history.append(NASTY, 1, 1, 1, b"\x00")
-    await history.append(NASTY, 1, 1, 1, b"\x00")
+    await history.append([BatchRow(NASTY, 1, 1, 1, b"\x00")])
+    await history.append([BatchRow(NASTY, 1, 1, 1, b"\x00")])
     await history.append_event(node_pb2.EdgeNodeEvent(kind="a\x00b", node_id="\x00"))
     await history.audit(run_pb2.Source(principal="\x00"), NASTY, NASTY)
     await history.audit(run_pb2.Source(), "command", {NASTY: [NASTY, b"bytes", None]})
@@ -359,7 +361,7 @@ async def test_any_text_can_be_stored_and_found(history) -> None:
 @pytest.mark.parametrize("table", ["batches", "late", "audit"])
 @ensureDeferred
 async def test_what_was_recorded_cannot_be_changed_or_removed(history, url, table) -> None:
-    await history.append("r", 1, 1, 1, b"x")
+    await history.append([BatchRow("r", 1, 1, 1, b"x")])
     await history.append_late("r", 1, 1, 1, b"x")
     await history.audit(run_pb2.Source(), "a", "d")
     column = "action" if table == "audit" else "run_id"
@@ -371,7 +373,7 @@ async def test_what_was_recorded_cannot_be_changed_or_removed(history, url, tabl
 @ensureDeferred
 async def test_what_is_queued_when_it_closes_is_committed(history, url) -> None:
     run_id = new_run_id()
-    writes = [history.append(run_id, 1, seq, seq, b"x") for seq in range(1, 5001)]
+    writes = [history.append([BatchRow(run_id, 1, seq, seq, b"x")]) for seq in range(1, 5001)]
     await history.close()
     assert all(write.called for write in writes)
     assert rows_of(url, "SELECT count(*) FROM batches") == [(5000,)]
@@ -380,7 +382,7 @@ async def test_what_is_queued_when_it_closes_is_committed(history, url) -> None:
 @ensureDeferred
 async def test_a_closed_history_refuses_without_raising(history) -> None:
     await history.close()
-    for deferred in (history.append("r", 1, 1, 1, b""), history.run("r"), history.create_run(a_run())):
+    for deferred in (history.append([BatchRow("r", 1, 1, 1, b"")]), history.run("r"), history.create_run(a_run())):
         with pytest.raises(HistoryUnavailable):
             await deferred
 
@@ -401,7 +403,7 @@ async def test_a_commit_answers_all_its_writes_in_one_call_of_the_reactor(url) -
     history = History(url, counting)
     await history.open()
     before = counting.calls
-    await defer.gatherResults([history.append("r", 1, seq, seq, b"x") for seq in range(1, 1001)])
+    await defer.gatherResults([history.append([BatchRow("r", 1, seq, seq, b"x")]) for seq in range(1, 1001)])
     assert counting.calls - before <= 20
     await history.close()
 

@@ -15,7 +15,7 @@ from twisted.internet import defer, reactor, task, threads
 
 from iop.errors import ConfigError, HistoryUnavailable
 from iop.proto import node_pb2, run_pb2
-from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import START, new_run_id
 from iop.store import engine, store, worker
 from iop.store.history import History
@@ -82,7 +82,7 @@ async def test_a_locked_file_makes_batches_wait_and_people_be_told(path) -> None
     await history.create_run(known)
     lock = Lock(path)
     run_id = known.run_id
-    appended = [history.append(run_id, 1, seq, seq, number(seq)) for seq in range(1, 101)]
+    appended = [history.append([BatchRow(run_id, 1, seq, seq, number(seq))]) for seq in range(1, 101)]
     event = history.append_event(node_pb2.EdgeNodeEvent(kind="node_up"))
     refused, line = a_run(), run_pb2.Source()
     for impatient in (history.create_run(refused), history.audit(line, "withdrawn", ""),
@@ -95,7 +95,7 @@ async def test_a_locked_file_makes_batches_wait_and_people_be_told(path) -> None
     assert changes == [False]
     assert not history.available
     assert history.backlog() >= 100
-    appended.append(history.append(run_id, 1, 101, 101, number(101)))
+    appended.append(history.append([BatchRow(run_id, 1, 101, 101, number(101))]))
     lock.release()
     await defer.gatherResults(appended)
     assert await event == 1
@@ -119,7 +119,7 @@ async def test_reads_go_on_while_the_file_is_locked(path) -> None:
     run = a_run()
     await history.create_run(run)
     lock = Lock(path)
-    waiting = history.append(run.run_id, 1, 1, 1, b"x")
+    waiting = history.append([BatchRow(run.run_id, 1, 1, 1, b"x")])
     assert (await history.run(run.run_id)).run_id == run.run_id
     await until(lambda: not history.available)
     assert (await history.run(run.run_id)).run_id == run.run_id
@@ -155,7 +155,7 @@ async def test_a_run_stored_after_its_caller_was_told_no_is_ended(path, monkeypa
 async def test_closing_while_the_file_is_locked_acknowledges_nothing(path) -> None:
     history = await opened(f"sqlite:///{path}")
     lock = Lock(path)
-    waiting = history.append(new_run_id(), 1, 1, 1, b"x")
+    waiting = history.append([BatchRow(new_run_id(), 1, 1, 1, b"x")])
     await history.close()
     with pytest.raises(HistoryUnavailable):
         await waiting
@@ -172,7 +172,7 @@ async def test_a_full_database_recovers_once_there_is_room(path, monkeypatch) ->
         history = await opened(f"sqlite:///{path}")
         changes = watch(history)
         run_id = new_run_id()
-        appended = [history.append(run_id, 1, seq, seq, number(seq) * 500) for seq in range(1, 201)]
+        appended = [history.append([BatchRow(run_id, 1, seq, seq, number(seq) * 500)]) for seq in range(1, 201)]
         await until(lambda: changes == [False])
         assert await history.committed(run_id, 1) == sum(deferred.called for deferred in appended) < 200
         with pytest.raises(HistoryUnavailable):
@@ -187,6 +187,7 @@ async def test_a_full_database_recovers_once_there_is_room(path, monkeypatch) ->
 _LIMITED = """
 import resource, signal, sys
 from twisted.internet import defer, reactor, task
+from iop.records import BatchRow
 from iop.store.history import History
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -196,7 +197,7 @@ async def main():
     await history.open()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, unlimited[1]))
-    appended = [history.append("r", 1, seq, seq, b"%08d" % seq * 500) for seq in range(1, 201)]
+    appended = [history.append([BatchRow("r", 1, seq, seq, b"%08d" % seq * 500)]) for seq in range(1, 201)]
     while history.available:
         await task.deferLater(reactor, 0.01)
     print("unavailable", sum(deferred.called for deferred in appended) < 200, flush=True)
@@ -221,6 +222,7 @@ def test_a_disk_that_takes_no_more_bytes_recovers(path) -> None:
 _ENDLESS = """
 import sys
 from twisted.internet import defer, reactor, task
+from iop.records import BatchRow
 from iop.store.history import History
 
 async def main():
@@ -231,7 +233,8 @@ async def main():
         nonlocal seq
         for _ in range(20):
             seq += 1
-            history.append("r", 1, seq, seq, b"%08d" % seq).addCallback(lambda _, seq=seq: print(seq, flush=True))
+            committed = history.append([BatchRow("r", 1, seq, seq, b"%08d" % seq)])
+            committed.addCallback(lambda _, seq=seq: print(seq, flush=True))
     await task.LoopingCall(feed).start(0.002)
 
 task.react(lambda _: defer.Deferred.fromCoroutine(main()))
@@ -266,7 +269,7 @@ async def test_a_database_that_refuses_everything_recovers(path) -> None:
     changes = watch(history)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("CREATE TRIGGER broken BEFORE INSERT ON batches BEGIN SELECT no_such_function(); END")
-    waiting = history.append("r", 1, 1, 1, b"x")
+    waiting = history.append([BatchRow("r", 1, 1, 1, b"x")])
     await until(lambda: changes == [False])
     other.execute("DROP TRIGGER broken")
     await waiting
@@ -299,7 +302,7 @@ async def test_a_server_restarted_in_mid_stream_loses_and_doubles_nothing(server
     def feed() -> None:
         for _ in range(20):
             seq = len(appended) + 1
-            appended.append(history.append(run_id, 1, seq, seq, number(seq), {"output_text": str(seq)})
+            appended.append(history.append([BatchRow(run_id, 1, seq, seq, number(seq), {"output_text": str(seq)})])
                             .addCallback(lambda _, seq=seq: acknowledged.append(seq)))
             history.append_event(node_pb2.EdgeNodeEvent(kind=f"e{seq}"))
 
@@ -350,7 +353,7 @@ async def test_an_answer_to_a_commit_that_was_lost_does_not_double_it(url, monke
 
     monkeypatch.setattr(worker.Worker, "_transaction", cut)
     run = a_run(principal="ann", idempotency_key="k")
-    waiting = [history.create_run(run), history.append(run.run_id, 1, 1, 1, b"x", {"state": "running"}),
+    waiting = [history.create_run(run), history.append([BatchRow(run.run_id, 1, 1, 1, b"x", {"state": "running"})]),
                history.append_event(node_pb2.EdgeNodeEvent(kind="one")), history.audit(run_pb2.Source(), "a", "d"),
                history.append_event(node_pb2.EdgeNodeEvent(kind="two"))]
     while len(lost) < 1:
@@ -373,7 +376,7 @@ async def test_a_server_that_hangs_is_noticed_and_waited_for(server, postgresql_
     await history.create_run(run)
     server.suspend()
     try:
-        appended = [history.append(run.run_id, 1, seq, seq, number(seq)) for seq in range(1, 51)]
+        appended = [history.append([BatchRow(run.run_id, 1, seq, seq, number(seq))]) for seq in range(1, 51)]
         with pytest.raises(HistoryUnavailable):
             await history.update_run(run.run_id, {"state": "running"})
         assert not history.available
@@ -396,7 +399,7 @@ async def test_a_database_serves_one_process_at_a_time(url, monkeypatch) -> None
         await second.open()
     await first.close()
     third = await opened(url)
-    await third.append("r", 1, 1, 1, b"x")
+    await third.append([BatchRow("r", 1, 1, 1, b"x")])
     await third.close()
 
 
@@ -409,7 +412,7 @@ async def test_a_server_that_is_not_there_at_the_start_is_waited_for(server, pos
     assert not opening.called
     await threads.deferToThread(server.start)
     await opening
-    await history.append("r", 1, 1, 1, b"x")
+    await history.append([BatchRow("r", 1, 1, 1, b"x")])
     await history.close()
 
 
