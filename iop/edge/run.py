@@ -13,8 +13,8 @@ from iop.records import RunRecord
 class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
-    __slots__ = ("arrival", "deadline", "log", "record", "refusals", "refused_by", "request", "resend_from", "sent", "since_s",
-                 "waiting_for")
+    __slots__ = ("arrival", "deadline", "log", "record", "refusals", "refused_by", "request", "resend_from", "sent",
+                 "since_s", "waiting_for")
 
     def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, arrival: int, since_s: float) -> None:
         self.arrival = arrival                    # which one it is in this process: the order of the queue
