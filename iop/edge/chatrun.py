@@ -7,10 +7,9 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from iop.edge.chat import ChatBody, ChatStream, Ending
+from iop.edge.outliving import outliving
 from iop.errors import IOPError, OutputLimit
 from iop.events import json_encode
 from iop.interfaces import IEdgeService, IRunCursor
@@ -20,8 +19,6 @@ from iop.runs import START
 from iop.web.errors import OPENAI, RETRY_AFTER_S, SDK_RETRIES, error_response
 from iop.web.responses import Response, StreamResponse
 from iop.web.sse import COMMENT
-
-log = Logger()
 
 KEEPALIVE_S = 10.0           # after this long without output the 200 goes out, with a comment
 TAKE_BYTES = 256 * 1024
@@ -46,7 +43,7 @@ class ChatAnswer:
     async def begin(self, request: run_pb2.RunRequest, key: str | None) -> None:
         """Submit the run and open its log. A client that leaves meanwhile does not undo the submit: the run is stopped."""
         request.detach_s = self._detach_s or 0.0
-        self._record = await _outliving(self._edge.submit(request, self._source, key), self._submitted_late)
+        self._record = await outliving(self._edge.submit(request, self._source, key), self._submitted_late)
         self._cursor = await self._edge.cursor(self._record.run_id, START)
         self._cursor.notify(self._wake)
 
@@ -210,20 +207,3 @@ def failed_response(ending: Ending, headers: dict[str, str]) -> Response:
 
 def _retry_after(code: str) -> dict[str, str]:
     return {"Retry-After": str(RETRY_AFTER_S[code])} if code in RETRY_AFTER_S else {}
-
-
-def _outliving(work: Deferred[Any], late: Callable[[Any], object]) -> Deferred[Any]:
-    """A Deferred that can be cancelled without cancelling `work`; `late` then gets its result."""
-    given_up: list[bool] = []
-    waiting: Deferred[Any] = Deferred(lambda _: given_up.append(True))
-
-    def done(result: Any) -> None:
-        late(result) if given_up else waiting.callback(result)
-
-    def failed(failure: Failure) -> None:
-        if not given_up:
-            waiting.errback(failure)
-        elif not failure.check(IOPError):
-            log.failure("a submit whose client had left failed", failure)
-    work.addCallbacks(done, failed)
-    return waiting

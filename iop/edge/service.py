@@ -20,6 +20,7 @@ from iop.edge.dispatch import Dispatcher
 from iop.edge.nodefile import NodeFile
 from iop.edge.nodes import Desk, NodeGreeter
 from iop.edge.operations import Audit, NodeOperations
+from iop.edge.outliving import outliving
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Registry
 from iop.edge.run import Run
@@ -153,14 +154,10 @@ class EdgeService:
 
     def submit(self, request: RunRequest, source: Source, idempotency_key: str | None = None) -> Deferred[RunRecord]:
         """See IEdgeService. Cancelling it ends the run that may have begun meanwhile, unless a key lets it be found again."""
-        accepted = _start(self._submit(request, source, idempotency_key))
-
-        def given_up(_: object) -> None:
+        def late(record: RunRecord) -> None:
             if idempotency_key is None:
-                accepted.addCallback(lambda record: self.abandon(record.run_id, source, "the submitter went away"))
-            accepted.addErrback(lambda failure: log.info("a run that nobody waits for: {trouble}",
-                                                         trouble=failure.getErrorMessage()))
-        return _apart(accepted, given_up)
+                self.abandon(record.run_id, source, "the submitter went away")
+        return outliving(_start(self._submit(request, source, idempotency_key)), late)
 
     async def _submit(self, request: RunRequest, source: Source, key: str | None) -> RunRecord:
         if self._stopping:
@@ -302,16 +299,3 @@ class EdgeService:
             lag_ms=self._lag.worst_ms, backlog=self._history.backlog() + recorder.backlog, trouble=trouble,
             stopping=self._stopping, nodes_up=sum(node.up for node in nodes), nodes=len(nodes),
             runs_open=len(self._runs), queued=len(self._queue))
-
-
-def _apart(work: Deferred[T], given_up: Callable[[object], None]) -> Deferred[T]:
-    """`work`, except that cancelling the result does not interrupt it: `given_up` is called, and it goes on."""
-    told: Deferred[T] = Deferred(given_up)
-
-    def done(result: Any) -> Any:
-        if told.called:
-            return result
-        told.callback(result)
-        return None
-    work.addBoth(done)
-    return told
