@@ -45,8 +45,10 @@ def write_private(file: StrPath, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, file)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError):   # a write that fails, as on a full disk, does not say where
+            error.filename = os.fspath(file)
         raise
     handle = os.open(folder, os.O_RDONLY)
     try:

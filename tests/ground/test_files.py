@@ -1,5 +1,6 @@
 """Who may read a file of secrets."""
 
+import errno
 import os
 
 import pytest
@@ -79,3 +80,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path, monkeypa
         write_private(file, b"new")
     assert open(file, "rb").read() == b"old"
     assert os.listdir(tmp_path) == ["keys.yaml"]
+
+
+def test_a_write_that_the_disk_does_not_take_names_the_file(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=f"{tmp_path}/ready.json"):
+        write_private(tmp_path / "ready.json", b"x")
+    assert os.listdir(tmp_path) == []
