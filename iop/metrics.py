@@ -1,4 +1,5 @@
-"""Figures for Prometheus. They watch: the bus, the edge's health and nodes, the site's answers; the core calls none of it.
+"""Figures for Prometheus. They watch: the bus, the edge's health and nodes, its links, the site's answers; the core calls
+none of it.
 
 Label values come from the configuration and from enumerations only, and no label has more than 200 of them: what is more
 is counted under `other`.
@@ -6,12 +7,12 @@ is counted under `other`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.threads import deferToThreadPool
@@ -43,6 +44,16 @@ class Capped:
         return value
 
 
+class LinkCounts(Protocol):
+    """What a listener for links counts, by code."""
+
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+
+    @property
+    def protocol_errors(self) -> Mapping[str, int]: ...
+
+
 class _Kept(Collector):
     """Gauges that were collected on the reactor's thread, for a rendering on another."""
 
@@ -56,8 +67,9 @@ class _Kept(Collector):
 class Metrics:
     """One process's figures. With a `reactor`, a scrape is rendered on its thread pool: 10,000 series take 400 ms."""
 
-    def __init__(self, edge: IEdgeService, reactor: Any = None) -> None:
+    def __init__(self, edge: IEdgeService, reactor: Any = None, links: LinkCounts | None = None) -> None:
         self._edge = edge
+        self._links = links
         self._reactor = reactor
         self.registry = CollectorRegistry()
         self._kept = _Kept()
@@ -128,6 +140,7 @@ class Metrics:
             GaugeMetricFamily("iop_nodes_up", "Nodes whose link is up.", health["nodes_up"]),
             GaugeMetricFamily("iop_runs_open", "Runs that have not ended.", health["runs_open"]),
             *self._of_nodes(),
+            *self._of_links(),
         ]
 
     def _of_nodes(self) -> list[Metric]:
@@ -144,6 +157,20 @@ class Metrics:
             draining.add_metric([name], float(view.draining))
             running.add_metric([name], view.running)
         return [up, draining, running]
+
+    def _of_links(self) -> list[Metric]:
+        if self._links is None:
+            return []
+        return [_by_code("iop_link_refused", "Connections and greetings of nodes that were refused, by code.",
+                         self._links.refused),
+                _by_code("iop_link_protocol_errors", "Links that broke the protocol, by code.", self._links.protocol_errors)]
+
+
+def _by_code(name: str, what: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, what, labels=["code"])
+    for code, count in counts.items():
+        family.add_metric([code], count)
+    return family
 
 
 def _detail(event: node_pb2.EdgeNodeEvent) -> dict[str, Any]:

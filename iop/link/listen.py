@@ -40,7 +40,7 @@ class _Arrival:
 
 
 class LinkListener(Factory):
-    """The factory to listen with. `links_up`, `refused` and `protocol_errors` (by code) are for metrics to read."""
+    """The factory to listen with. `refused` and `protocol_errors` count by code, for metrics to read."""
 
     log = Logger()
     noisy = False

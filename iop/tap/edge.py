@@ -155,7 +155,7 @@ class EdgeProcess(Service):
         return self._listen(config.listen.link, self._links)
 
     def _listen_http(self, edge: EdgeService) -> str:
-        self._metrics = Metrics(edge, self._reactor)
+        self._metrics = Metrics(edge, self._reactor, self._links)
         self._metrics.start()
         self._site = make_site(edge, lambda: edge.keyring, self._config.listen.http, self._metrics, self._reactor)
         return self._listen(self._config.listen.http, self._site, partial(transport.listen, self._reactor))

@@ -1,6 +1,8 @@
 """The route table as a whole: who may what, what the document says, health and figures."""
 
 import json
+from collections import Counter
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,7 +22,8 @@ from iop.web.route import PUBLIC
 class World:
     def __init__(self):
         self.edge, self.clock = FakeEdge(), Clock()
-        self.metrics = Metrics(self.edge)
+        self.links = SimpleNamespace(refused=Counter(), protocol_errors=Counter())
+        self.metrics = Metrics(self.edge, links=self.links)
         self.metrics.start()
         self.keys, self.texts = [], {}
         for owner, scopes in [("op", list(SCOPES)), *((scope, [scope]) for scope in SCOPES)]:
@@ -131,6 +134,14 @@ def test_the_figures_tell_of_nodes_runs_and_requests(world):
     assert 'iop_node_up{node="n1"} 1.0' in text
     assert "iop_reactor_lag_seconds 0.0005" in text
     assert "iop_nodes_up 1.0" in text
+
+
+def test_the_figures_tell_why_links_were_refused(world):
+    world.links.refused["auth_failed"] += 2
+    world.links.protocol_errors["tls_failed"] += 1
+    text = world.call("GET", "/metrics").body.decode()
+    assert 'iop_link_refused_total{code="auth_failed"} 2.0' in text
+    assert 'iop_link_protocol_errors_total{code="tls_failed"} 1.0' in text
 
 
 def test_no_outside_word_becomes_a_label(world):
