@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from iop.config import LimitsConfig
 from iop.edge.readers import RunReader
+from iop.edge.submit import check_idempotency_key
 from iop.errors import InvalidRequest, NoSuchRun
 from iop.events import batch_dicts, json_encode, rfc3339
 from iop.interfaces import IEdgeService
@@ -194,8 +195,8 @@ def run_request(asked: RunBody) -> run_pb2.RunRequest:
 
 def idempotency_key(request: Request) -> str | None:
     key = request.header("idempotency-key")
-    if key is not None and not (1 <= len(key) <= 255 and key.isascii() and key.isprintable()):
-        raise InvalidRequest("An Idempotency-Key has 1 to 255 printable ASCII characters.")
+    if key is not None:
+        check_idempotency_key(key)
     return key
 
 

@@ -37,7 +37,6 @@ from iop.proto.run_pb2 import RunInput, RunRequest, Source
 from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
 
-MAX_KEY_CHARS = 256              # of an Idempotency-Key
 MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
 STOPPING = "The edge is stopping."
 CUT_OFF = "The edge was started again, and the client is gone."
@@ -165,8 +164,8 @@ class EdgeService:
         submit.check(request)
         if request.session_id:
             check_session_id(request.session_id)
-        if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
-            raise InvalidRequest(f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} characters.")
+        if key is not None:
+            submit.check_idempotency_key(key)
         adapter, target, pin = self._named(request.adapter, request.target)
         stored = submit.stored_request(request, source, adapter, target, queue_s=self._queue_s(adapter, target),
                                        retry_safe=self._registry.retry_safe((adapter, target)))

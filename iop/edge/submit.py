@@ -17,6 +17,7 @@ from iop.runs import new_run_id
 MAX_INPUT_BYTES = 63 * 1024 * 1024       # a link transfers 64 MiB at most, the rest of the request included
 MAX_LABELS, MAX_LABEL_CHARS = 64, 256
 MAX_PRIORITY = 1000
+MAX_KEY_CHARS = 255                      # of an Idempotency-Key
 MAX_LIMIT_S = 31_536_000.0               # a year
 PROMPT_CHARS = 4096                      # kept for the history's search column
 READABLE_BYTES = 256 * 1024              # a larger JSON body is not opened for its prompt: it takes milliseconds
@@ -71,6 +72,12 @@ def check_limits(limits: Limits) -> None:
         value = getattr(limits, name)
         if not math.isfinite(value) or not 0 <= value <= MAX_LIMIT_S:
             raise InvalidRequest(f"limits.{name} is a number of seconds, at most {MAX_LIMIT_S:.0f} (a year).")
+
+
+def check_idempotency_key(key: str) -> None:
+    """Raises InvalidRequest."""
+    if not (1 <= len(key) <= MAX_KEY_CHARS and key.isascii() and key.isprintable()):
+        raise InvalidRequest(f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} printable ASCII characters.")
 
 
 def stored_request(request: RunRequest, source: Source, adapter: str, target: str, *, queue_s: float,
