@@ -62,7 +62,3 @@ class RunQueue:
             return False
         del self._order[bisect_left(self._order, _place(run))]
         return True
-
-    def position(self, run: Run) -> int:
-        """From 1; 0 when it does not wait."""
-        return bisect_left(self._order, _place(run)) + 1 if run in self else 0

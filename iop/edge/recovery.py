@@ -15,8 +15,8 @@ from iop.proto.run_pb2 import RunRequest
 log = Logger()
 
 
-async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Registry, absences: Absences) -> int:
-    """Queued runs wait again; what was with a node waits for its report, for lost_after_s. Returns how many.
+async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Registry, absences: Absences) -> None:
+    """Queued runs wait again; what was with a node waits for its report, for lost_after_s.
 
     A run that is `placed` may never have been sent: its node's report tells, and until then nobody starts it again.
     """
@@ -35,4 +35,3 @@ async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Re
         absences.left(node_id)
     if found:
         log.info("{count} open runs are taken up again, from {nodes} nodes and the queue", count=len(found), nodes=len(away))
-    return len(found)
