@@ -249,8 +249,7 @@ class NodeLink:
         self._check_window(run)
         try:
             if not self._desk.runs.append(run, batch, packed):
-                self._desk.acks.due(self.node.node_id, run.run_id, batch.attempt, run.log.committed.seq
-                                    if run.log.committed.attempt == batch.attempt else 0)
+                self._desk.acks.due(self.node.node_id, run.run_id, batch.attempt, run.committed_seq)
         except Hole as hole:
             self._ask_again(run, hole.from_seq)
 

@@ -38,7 +38,7 @@ def judge(node_id: str, report: RunReport, run: Run | None, ended: Ended | None)
     """The verdict on one run of a node: pure. `run`: where it is live; `ended`: what history has of it otherwise."""
     verdict = RunVerdict(run_id=report.run_id, attempt=report.attempt)
     if run is not None and run.leased_to(node_id, report.attempt):
-        verdict.committed_seq = _committed(run)
+        verdict.committed_seq = run.committed_seq
         if has_gap(run, report):
             verdict.verdict = VERDICT_FENCED
         else:
@@ -56,11 +56,7 @@ def judge(node_id: str, report: RunReport, run: Run | None, ended: Ended | None)
 
 def has_gap(run: Run, report: RunReport) -> bool:
     """Whether its node has let go of events that history does not have: an acknowledgement was lost with a database (E7)."""
-    return not run.log.ended and report.first_unacked > _committed(run) + 1
-
-
-def _committed(run: Run) -> int:
-    return run.log.committed.seq if run.log.committed.attempt == run.record.attempt else 0
+    return not run.log.ended and report.first_unacked > run.committed_seq + 1
 
 
 def missing(runs: list[Run], reports: dict[_Key, RunReport]) -> list[Run]:
@@ -68,7 +64,7 @@ def missing(runs: list[Run], reports: dict[_Key, RunReport]) -> list[Run]:
     found = []
     for run in runs:
         report = reports.get((run.run_id, run.record.attempt))
-        if report is None or (not report.open and report.last_spooled <= _committed(run)):
+        if report is None or (not report.open and report.last_spooled <= run.committed_seq):
             found.append(run)
     return [run for run in found if not run.log.ended]
 
@@ -118,7 +114,7 @@ class Reports:
         for run in self._runs.of_node(self._node_id):
             report = self._reports.get((run.run_id, run.record.attempt))
             if report is not None and has_gap(run, report):
-                self._runs.fail(run, HistoryGap(f"History has this run up to event {_committed(run)}, and the node "
+                self._runs.fail(run, HistoryGap(f"History has this run up to event {run.committed_seq}, and the node "
                                                 f"{self._node_id} nothing before {report.first_unacked}."))
         runs = self._runs.of_node(self._node_id)
         lost = missing(runs, self._reports)

@@ -43,6 +43,11 @@ class Run:
         """No event of this attempt has come."""
         return self.log.last.attempt < self.record.attempt or not self.log.last.seq
 
+    @property
+    def committed_seq(self) -> int:
+        """How far history has its present attempt; 0 when nothing of it."""
+        return self.log.committed.seq if self.log.committed.attempt == self.record.attempt else 0
+
     def leased_to(self, node_id: str, attempt: int) -> bool:
         return self.sent and self.record.node_id == node_id and self.record.attempt == attempt
 
