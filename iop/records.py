@@ -96,6 +96,12 @@ class SessionRecord(msgspec.Struct, kw_only=True):
     closed_us: int = 0
     runs: int = 0
 
+    def as_dict(self) -> dict[str, object]:
+        """The session as the contract shows it."""
+        return {"session_id": self.session_id, "node_id": self.node_id, "adapter": self.adapter, "target": self.target,
+                "runs": self.runs, "created_at": rfc3339(self.created_us), "used_at": rfc3339(self.used_us),
+                "closed_at": rfc3339(self.closed_us)}
+
 
 class TargetView(msgspec.Struct, kw_only=True):
     """A target that a node offers."""

@@ -12,7 +12,6 @@ from iop.commandline import UsageError
 from iop.commands import Caller, CommandTable, help_text
 from iop.edge.streams import LifeStream, RunStream, ToldError
 from iop.errors import NoSuchTarget
-from iop.events import rfc3339
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
 from iop.records import RunQuery
@@ -175,12 +174,12 @@ def _session_commands(table: CommandTable, edge: IEdgeService) -> None:
     @table.command(scope="runs:read", columns=SESSION_COLUMNS)
     async def sessions(caller: Caller) -> list[dict[str, Any]]:
         """List the conversations that later runs can continue, and the node that holds each."""
-        return [_session_dict(record) for record in await edge.sessions()]
+        return [record.as_dict() for record in await edge.sessions()]
 
     @table.command(scope="runs:write", changes=True)
     async def close_session(caller: Caller, session: str) -> dict[str, Any]:
         """Let no further run continue a session. Example: close-session s1"""
-        return _session_dict(await edge.close_session(session, caller.source))
+        return (await edge.close_session(session, caller.source)).as_dict()
 
 
 def _minute(moment: str | None) -> str:
@@ -230,9 +229,3 @@ def _label_changes(words: tuple[str, ...]) -> dict[str, str | None]:
 def _join(words: tuple[str, ...]) -> str:
     # One word is a line that was quoted whole; several are words of it.
     return words[0] if len(words) == 1 else shlex.join(words)
-
-
-def _session_dict(record: Any) -> dict[str, Any]:
-    return {"session_id": record.session_id, "node_id": record.node_id, "adapter": record.adapter, "target": record.target,
-            "runs": record.runs, "created_at": rfc3339(record.created_us), "used_at": rfc3339(record.used_us),
-            "closed_at": rfc3339(record.closed_us)}

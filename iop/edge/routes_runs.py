@@ -15,10 +15,10 @@ from iop.config import LimitsConfig
 from iop.edge.readers import RunReader
 from iop.edge.submit import check_idempotency_key
 from iop.errors import InvalidRequest, NoSuchRun
-from iop.events import batch_dicts, json_encode, rfc3339
+from iop.events import batch_dicts, json_encode
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
-from iop.records import RunQuery, RunRecord, SessionRecord
+from iop.records import RunQuery, RunRecord
 from iop.runs import STATES, EventId, is_run_id
 from iop.web.auth import ADMIN, Principal
 from iop.web.request import Request
@@ -158,10 +158,10 @@ class RunRoutes:
         return _told(record)
 
     async def sessions(self, request: Request) -> Response:
-        return json_response({"sessions": [session_dict(record) for record in await self._edge.sessions()]})
+        return json_response({"sessions": [record.as_dict() for record in await self._edge.sessions()]})
 
     async def close_session(self, request: Request) -> Response:
-        return json_response(session_dict(await self._edge.close_session(request.args["session_id"], request.source)))
+        return json_response((await self._edge.close_session(request.args["session_id"], request.source)).as_dict())
 
     async def _seen(self, request: Request) -> RunRecord:
         """The run of the path, if it exists for this key: another's run is told like one that is not there."""
@@ -211,12 +211,6 @@ def since_us(text: str) -> int:
     if moment.tzinfo is None:
         raise InvalidRequest(f"The time {text[:40]!r} has no zone; end it with Z for UTC.")
     return max(0, round(moment.timestamp() * 1_000_000))
-
-
-def session_dict(record: SessionRecord) -> dict[str, object]:
-    return {"session_id": record.session_id, "node_id": record.node_id, "adapter": record.adapter, "target": record.target,
-            "runs": record.runs, "created_at": rfc3339(record.created_us), "used_at": rfc3339(record.used_us),
-            "closed_at": rfc3339(record.closed_us)}
 
 
 async def _page(cursor: Any, asked: EventsQuery) -> bytes:
