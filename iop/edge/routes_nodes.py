@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from iop.edge.bus import MAX_LIFE_ID
 from iop.edge.readers import LifeReader
-from iop.errors import InvalidRequest, IOPError
+from iop.edge.streams import ToldError
+from iop.errors import InvalidRequest
 from iop.events import life_dict, rfc3339
 from iop.interfaces import IEdgeService
 from iop.web.request import Request
@@ -39,14 +40,6 @@ class CommandBody(_Body):
 class LifeQuery(_Body):
     after: LifeId | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-
-
-class NodeRefused(IOPError):
-    """The node refused the command."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code or "adapter_error"  # type: ignore[misc]  # the node's own word
 
 
 class NodeRoutes:
@@ -89,7 +82,7 @@ class NodeRoutes:
         asked = request.json(CommandBody)
         answer = await self._edge.command(request.args["node_id"], asked.line, request.source, asked.timeout_s)
         if not answer.ok:
-            raise NodeRefused(answer.code, answer.message)
+            raise ToldError(answer.code or "adapter_error", answer.message or "The node refused the command.")
         return json_response({"ok": True, "result": msgspec.json.decode(answer.result) if answer.result else None})
 
     async def models(self, request: Request) -> Response:
