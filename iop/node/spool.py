@@ -143,10 +143,7 @@ class Outbox:
 
     def _weigh(self, box: Box) -> None:
         """Pause or resume one run; at half, so that it does not flutter."""
-        if self._full or box.size > self._run_window:
-            over = True
-        else:
-            over = box.paused and box.size > self._run_window // 2
+        over = self._full or box.size > (self._run_window // 2 if box.paused else self._run_window)
         if over and not box.paused:
             box.paused = True
             box.run.pause()
