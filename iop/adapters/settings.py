@@ -77,5 +77,3 @@ def check_seconds(**seconds: float) -> None:
     for key, value in seconds.items():
         if not 0 < value <= 86_400:
             raise ConfigError(f"{key}: {value:g} is not allowed; allowed is more than 0 and at most 86400 (seconds).")
-
-

@@ -63,5 +63,3 @@ class _Receiver:
     def resolutionComplete(self) -> None:
         if not self.done.called:
             self.done.callback(self._addresses)
-
-

@@ -173,5 +173,3 @@ def _check_framing(version: bytes, headers: Headers) -> None:
         return
     if version != b"HTTP/1.1" or len(codings) != 1 or codings[0].lower() != b"chunked":
         raise InvalidRequest("Transfer-Encoding is `chunked` once, and only in HTTP/1.1.")
-
-
