@@ -47,7 +47,6 @@ class TargetCommon(_Strict):
     aliases: list[Name] = []
     concurrency: Count = 0
     limits: LimitsConfig = LimitsConfig()
-    labels: dict[str, str] = {}
     retry: Literal["safe", "never"] | None = None
 
 
@@ -254,7 +253,7 @@ def _target(document: Document, name: str, value: Any, path: Path) -> node_pb2.T
     common = convert(document, {k: v for k, v in body.items() if k in _COMMON}, TargetCommon, path)
     target = node_pb2.TargetConfig(
         name=name, aliases=common.aliases, concurrency=common.concurrency, limits=common.limits.message(),
-        labels=common.labels, settings=msgspec.json.encode({k: v for k, v in body.items() if k not in _COMMON}))
+        settings=msgspec.json.encode({k: v for k, v in body.items() if k not in _COMMON}))
     if common.retry is not None:
         target.retry_safe = common.retry == "safe"
     return target

@@ -207,16 +207,13 @@ def _lower(asked: float, own: float) -> int:
 
 
 def _own_target(own: node_pb2.TargetConfig, asked: node_pb2.TargetConfig | None) -> node_pb2.TargetConfig:
-    """The owner's target; the edge may give it more names and labels, fewer slots and lower limits."""
+    """The owner's target; the edge may give it more names, fewer slots and lower limits."""
     if asked is None:
         return own
     merged = node_pb2.TargetConfig()
     merged.CopyFrom(own)
     merged.aliases.extend(alias for alias in asked.aliases if alias not in own.aliases)
     merged.concurrency = _lower(asked.concurrency, own.concurrency)
-    for name, value in asked.labels.items():
-        if name not in own.labels:
-            merged.labels[name] = value
     for name in (*TIMES, "output_bytes"):
         mine, theirs = getattr(own.limits, name), getattr(asked.limits, name)
         setattr(merged.limits, name, min(mine, theirs) if mine and theirs else mine or theirs)

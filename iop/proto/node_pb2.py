@@ -25,15 +25,13 @@ _sym_db = _symbol_database.Default()
 from iop.proto import run_pb2 as iop_dot_proto_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14iop/proto/node.proto\x12\tiop.proto\x1a\x13iop/proto/run.proto\"\x83\x02\n\x0cTargetConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x03 \x01(\r\x12\x10\n\x08settings\x18\x04 \x01(\x0c\x12!\n\x06limits\x18\x05 \x01(\x0b\x32\x11.iop.proto.Limits\x12\x33\n\x06labels\x18\x06 \x03(\x0b\x32#.iop.proto.TargetConfig.LabelsEntry\x12\x17\n\nretry_safe\x18\x07 \x01(\x08H\x00\x88\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_retry_safe\"_\n\rAdapterConfig\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12(\n\x07targets\x18\x03 \x03(\x0b\x32\x17.iop.proto.TargetConfig\"\xe3\x01\n\x11NodeConfigPayload\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\r\n\x05whole\x18\x02 \x01(\x08\x12*\n\x08\x61\x64\x61pters\x18\x03 \x03(\x0b\x32\x18.iop.proto.AdapterConfig\x12\x18\n\x10removed_adapters\x18\x04 \x03(\t\x12\x38\n\x06labels\x18\x05 \x03(\x0b\x32(.iop.proto.NodeConfigPayload.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"9\n\x0b\x43onfigFault\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"[\n\x11\x43onfigPartApplied\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12&\n\x06\x66\x61ults\x18\x03 \x03(\x0b\x32\x16.iop.proto.ConfigFault\"N\n\rConfigApplied\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12+\n\x05parts\x18\x02 \x03(\x0b\x32\x1c.iop.proto.ConfigPartApplied\"\x87\x01\n\x0bTargetState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07\x61liases\x18\x03 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x04 \x01(\r\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x12\n\nretry_safe\x18\x07 \x01(\x08\"]\n\x0c\x41\x64\x61pterState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12\'\n\x07targets\x18\x03 \x03(\x0b\x32\x16.iop.proto.TargetState\"\xb0\x02\n\nNodeStatus\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x13\n\x0bpolicy_mode\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x31\n\x06labels\x18\x04 \x03(\x0b\x32!.iop.proto.NodeStatus.LabelsEntry\x12)\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\x17.iop.proto.AdapterState\x12/\n\x05\x66\x61\x63ts\x18\x06 \x03(\x0b\x32 .iop.proto.NodeStatus.FactsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x01\n\x12NodeCommandRequest\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\x0c\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\"d\n\x13NodeCommandResponse\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x92\x01\n\rEdgeNodeEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x06\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14iop/proto/node.proto\x12\tiop.proto\x1a\x13iop/proto/run.proto\"\x9f\x01\n\x0cTargetConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x03 \x01(\r\x12\x10\n\x08settings\x18\x04 \x01(\x0c\x12!\n\x06limits\x18\x05 \x01(\x0b\x32\x11.iop.proto.Limits\x12\x17\n\nretry_safe\x18\x06 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_retry_safe\"_\n\rAdapterConfig\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12(\n\x07targets\x18\x03 \x03(\x0b\x32\x17.iop.proto.TargetConfig\"\xe3\x01\n\x11NodeConfigPayload\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\r\n\x05whole\x18\x02 \x01(\x08\x12*\n\x08\x61\x64\x61pters\x18\x03 \x03(\x0b\x32\x18.iop.proto.AdapterConfig\x12\x18\n\x10removed_adapters\x18\x04 \x03(\t\x12\x38\n\x06labels\x18\x05 \x03(\x0b\x32(.iop.proto.NodeConfigPayload.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"9\n\x0b\x43onfigFault\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"[\n\x11\x43onfigPartApplied\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12&\n\x06\x66\x61ults\x18\x03 \x03(\x0b\x32\x16.iop.proto.ConfigFault\"N\n\rConfigApplied\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12+\n\x05parts\x18\x02 \x03(\x0b\x32\x1c.iop.proto.ConfigPartApplied\"\x87\x01\n\x0bTargetState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07\x61liases\x18\x03 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x04 \x01(\r\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x12\n\nretry_safe\x18\x07 \x01(\x08\"]\n\x0c\x41\x64\x61pterState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12\'\n\x07targets\x18\x03 \x03(\x0b\x32\x16.iop.proto.TargetState\"\xb0\x02\n\nNodeStatus\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x13\n\x0bpolicy_mode\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x31\n\x06labels\x18\x04 \x03(\x0b\x32!.iop.proto.NodeStatus.LabelsEntry\x12)\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\x17.iop.proto.AdapterState\x12/\n\x05\x66\x61\x63ts\x18\x06 \x03(\x0b\x32 .iop.proto.NodeStatus.FactsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x01\n\x12NodeCommandRequest\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\x0c\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\"d\n\x13NodeCommandResponse\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x92\x01\n\rEdgeNodeEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x06\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'iop.proto.node_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TARGETCONFIG_LABELSENTRY']._loaded_options = None
-  _globals['_TARGETCONFIG_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._loaded_options = None
   _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_NODESTATUS_LABELSENTRY']._loaded_options = None
@@ -41,35 +39,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODESTATUS_FACTSENTRY']._loaded_options = None
   _globals['_NODESTATUS_FACTSENTRY']._serialized_options = b'8\001'
   _globals['_TARGETCONFIG']._serialized_start=57
-  _globals['_TARGETCONFIG']._serialized_end=316
-  _globals['_TARGETCONFIG_LABELSENTRY']._serialized_start=256
-  _globals['_TARGETCONFIG_LABELSENTRY']._serialized_end=301
-  _globals['_ADAPTERCONFIG']._serialized_start=318
-  _globals['_ADAPTERCONFIG']._serialized_end=413
-  _globals['_NODECONFIGPAYLOAD']._serialized_start=416
-  _globals['_NODECONFIGPAYLOAD']._serialized_end=643
-  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_start=256
-  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_end=301
-  _globals['_CONFIGFAULT']._serialized_start=645
-  _globals['_CONFIGFAULT']._serialized_end=702
-  _globals['_CONFIGPARTAPPLIED']._serialized_start=704
-  _globals['_CONFIGPARTAPPLIED']._serialized_end=795
-  _globals['_CONFIGAPPLIED']._serialized_start=797
-  _globals['_CONFIGAPPLIED']._serialized_end=875
-  _globals['_TARGETSTATE']._serialized_start=878
-  _globals['_TARGETSTATE']._serialized_end=1013
-  _globals['_ADAPTERSTATE']._serialized_start=1015
-  _globals['_ADAPTERSTATE']._serialized_end=1108
-  _globals['_NODESTATUS']._serialized_start=1111
-  _globals['_NODESTATUS']._serialized_end=1415
-  _globals['_NODESTATUS_LABELSENTRY']._serialized_start=256
-  _globals['_NODESTATUS_LABELSENTRY']._serialized_end=301
-  _globals['_NODESTATUS_FACTSENTRY']._serialized_start=1371
-  _globals['_NODESTATUS_FACTSENTRY']._serialized_end=1415
-  _globals['_NODECOMMANDREQUEST']._serialized_start=1418
-  _globals['_NODECOMMANDREQUEST']._serialized_end=1559
-  _globals['_NODECOMMANDRESPONSE']._serialized_start=1561
-  _globals['_NODECOMMANDRESPONSE']._serialized_end=1661
-  _globals['_EDGENODEEVENT']._serialized_start=1664
-  _globals['_EDGENODEEVENT']._serialized_end=1810
+  _globals['_TARGETCONFIG']._serialized_end=216
+  _globals['_ADAPTERCONFIG']._serialized_start=218
+  _globals['_ADAPTERCONFIG']._serialized_end=313
+  _globals['_NODECONFIGPAYLOAD']._serialized_start=316
+  _globals['_NODECONFIGPAYLOAD']._serialized_end=543
+  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_start=498
+  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_end=543
+  _globals['_CONFIGFAULT']._serialized_start=545
+  _globals['_CONFIGFAULT']._serialized_end=602
+  _globals['_CONFIGPARTAPPLIED']._serialized_start=604
+  _globals['_CONFIGPARTAPPLIED']._serialized_end=695
+  _globals['_CONFIGAPPLIED']._serialized_start=697
+  _globals['_CONFIGAPPLIED']._serialized_end=775
+  _globals['_TARGETSTATE']._serialized_start=778
+  _globals['_TARGETSTATE']._serialized_end=913
+  _globals['_ADAPTERSTATE']._serialized_start=915
+  _globals['_ADAPTERSTATE']._serialized_end=1008
+  _globals['_NODESTATUS']._serialized_start=1011
+  _globals['_NODESTATUS']._serialized_end=1315
+  _globals['_NODESTATUS_LABELSENTRY']._serialized_start=498
+  _globals['_NODESTATUS_LABELSENTRY']._serialized_end=543
+  _globals['_NODESTATUS_FACTSENTRY']._serialized_start=1271
+  _globals['_NODESTATUS_FACTSENTRY']._serialized_end=1315
+  _globals['_NODECOMMANDREQUEST']._serialized_start=1318
+  _globals['_NODECOMMANDREQUEST']._serialized_end=1459
+  _globals['_NODECOMMANDRESPONSE']._serialized_start=1461
+  _globals['_NODECOMMANDRESPONSE']._serialized_end=1561
+  _globals['_EDGENODEEVENT']._serialized_start=1564
+  _globals['_EDGENODEEVENT']._serialized_end=1710
 # @@protoc_insertion_point(module_scope)

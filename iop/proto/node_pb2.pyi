@@ -8,29 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TargetConfig(_message.Message):
-    __slots__ = ("name", "aliases", "concurrency", "settings", "limits", "labels", "retry_safe")
-    class LabelsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    __slots__ = ("name", "aliases", "concurrency", "settings", "limits", "retry_safe")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     RETRY_SAFE_FIELD_NUMBER: _ClassVar[int]
     name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
     concurrency: int
     settings: bytes
     limits: _run_pb2.Limits
-    labels: _containers.ScalarMap[str, str]
     retry_safe: bool
-    def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., settings: _Optional[bytes] = ..., limits: _Optional[_Union[_run_pb2.Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., retry_safe: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., settings: _Optional[bytes] = ..., limits: _Optional[_Union[_run_pb2.Limits, _Mapping]] = ..., retry_safe: _Optional[bool] = ...) -> None: ...
 
 class AdapterConfig(_message.Message):
     __slots__ = ("adapter", "concurrency", "targets")
