@@ -1,6 +1,8 @@
 """Two times of IOP over real parts: how soon a cancelled client's backend is free, and what a one-second job takes.
 
-The witness of the cancel is the llama.cpp server's own /slots: a slot is busy until the backend has really stopped.
+The witness of the cancel is the llama.cpp server's own /slots: a slot is busy until the backend has really stopped. It
+gets one thread, since it stands for a GPU: with two it takes both cores of a small machine, and what is measured is the
+wait for a core.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ def measure(tries: int = 12) -> None:
         subprocess.run([sys.executable, f"{ROOT}/tools/tiny_gguf.py", folder], check=True, stdout=subprocess.DEVNULL)
         backend = subprocess.Popen(
             [sys.executable, f"{ROOT}/tools/llama_server.py", "--model", f"{folder}/loop.gguf", "--alias", "loop",
-             "--ctx", "131072"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+             "--ctx", "131072", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         up = None
         try:
             backend_port = int(json.loads(backend.stdout.readline())["listening"].rsplit(":", 1)[1])
