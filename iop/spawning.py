@@ -11,6 +11,7 @@ class SpawnRequest:
     """A program to start. `argv[0]` is an absolute path; `env` is the whole environment; no shell is involved."""
 
     run_id: str
+    attempt: int
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
@@ -22,10 +23,12 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnding:
-    """How a program ended. Exactly one of exit_code, signal and error is set."""
+    """How a program ended. Exactly one of exit_code, signal, error and lost is set."""
 
     exit_code: int | None = None
     signal: int | None = None
     error: str = ""                  # it never started: a sentence
+    lost: str = ""                   # its supervisor was killed, so how it ended is not known: a sentence
+    found: int = 0                   # with lost: how many of its processes still lived and were ended
     steps: tuple[str, ...] = ()      # signals that a stop sent, in order
     processes_left: int = 0          # -1: cannot be known

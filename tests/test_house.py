@@ -113,7 +113,7 @@ def implementations() -> dict[type, list[InterfaceClass]]:
         if "migrations" not in module and module != "iop.tap.__main__":
             for value in vars(importlib.import_module(module)).values():
                 if isinstance(value, type) and value.__module__ == module:
-                    seams = [each for each in implementedBy(value) if each.__module__ == "iop.interfaces"]
+                    seams = [each for each in implementedBy(value) if each.__module__.startswith("iop.interfaces.")]
                     found |= {value: seams} if seams else {}
     return found
 
@@ -134,7 +134,7 @@ def test_no_init_stands_under_twisted():
 def test_an_init_holds_a_docstring_and_nothing_else():
     wrong = []
     for module, path in SOURCES.items():
-        if path.name == "__init__.py" and module not in ("iop", "iop.adapters"):
+        if path.name == "__init__.py" and module not in ("iop", "iop.adapters", "iop.interfaces"):
             body = ast.parse(path.read_text()).body
             if len(body) > 1 or (body and not (isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant))):
                 wrong.append(module)

@@ -75,8 +75,9 @@ class CliAdapter:
         argv = rules.fill(settings.argv, {rules.PROMPT: prompt, rules.WORKDIR: workdir, rules.SESSION: session})
         environment = dict(self._tools.environment()) | settings.env | dict(spec.marker)
         return SpawnRequest(
-            run_id=spec.run_id, argv=(_located(argv[0], environment), *argv[1:]), cwd=settings.cwd or workdir,
-            env=environment, stdin=None if settings.by_argument else prompt.encode("utf-8", "surrogatepass"),
+            run_id=spec.run_id, attempt=spec.attempt, argv=(_located(argv[0], environment), *argv[1:]),
+            cwd=settings.cwd or workdir, env=environment,
+            stdin=None if settings.by_argument else prompt.encode("utf-8", "surrogatepass"),
             keep_input=settings.input == "open", int_s=settings.int_s, term_s=settings.term_s)
 
 
@@ -138,7 +139,7 @@ class CliRun(Execution):
     def program_started(self, pid: int) -> None:
         self._emit([events.started(self._spec.adapter, self._spec.target, self._path, pid=pid)])
 
-    def output_received(self, channel: int, data: bytes) -> None:
+    def output_received(self, channel: int, data: bytes, offset: int) -> None:
         text, exact = self._text[channel].feed(data)
         if text or exact:
             self._emit([events.output(text, channel, exact=exact)])

@@ -96,7 +96,7 @@ class Program(protocol.ProcessProtocol):
             return
         self._tell_start()
         self._read_at = self._reactor.seconds()
-        self._receiver.output_received(CHANNELS[childFD], data)
+        self._receiver.output_received(CHANNELS[childFD], data, 0)
 
     def childConnectionLost(self, childFD: int) -> None:
         self._open.discard(childFD)

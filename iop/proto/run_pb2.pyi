@@ -29,18 +29,20 @@ class Source(_message.Message):
     def __init__(self, face: _Optional[str] = ..., principal: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("queue_s", "run_s", "first_output_s", "silence_s", "output_bytes")
+    __slots__ = ("queue_s", "run_s", "first_output_s", "silence_s", "output_bytes", "start_s")
     QUEUE_S_FIELD_NUMBER: _ClassVar[int]
     RUN_S_FIELD_NUMBER: _ClassVar[int]
     FIRST_OUTPUT_S_FIELD_NUMBER: _ClassVar[int]
     SILENCE_S_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
     queue_s: float
     run_s: float
     first_output_s: float
     silence_s: float
     output_bytes: int
-    def __init__(self, queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., first_output_s: _Optional[float] = ..., silence_s: _Optional[float] = ..., output_bytes: _Optional[int] = ...) -> None: ...
+    start_s: float
+    def __init__(self, queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., first_output_s: _Optional[float] = ..., silence_s: _Optional[float] = ..., output_bytes: _Optional[int] = ..., start_s: _Optional[float] = ...) -> None: ...
 
 class RunRequest(_message.Message):
     __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s")
@@ -191,6 +193,14 @@ class Artifact(_message.Message):
     bytes: int
     def __init__(self, name: _Optional[str] = ..., media_type: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
 
+class Gap(_message.Message):
+    __slots__ = ("first_seq", "reason")
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    first_seq: int
+    reason: str
+    def __init__(self, first_seq: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Truncated(_message.Message):
     __slots__ = ("channel", "dropped_bytes")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
@@ -224,7 +234,7 @@ class Totals(_message.Message):
     def __init__(self, events: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("code", "message", "retryable", "exit_code", "signal", "processes_left", "upstream_status", "finish_reason", "usage", "totals", "steps", "upstream_body")
+    __slots__ = ("code", "message", "retryable", "exit_code", "signal", "processes_left", "upstream_status", "finish_reason", "usage", "totals", "steps", "upstream_body", "said")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRYABLE_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +247,7 @@ class Outcome(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     UPSTREAM_BODY_FIELD_NUMBER: _ClassVar[int]
+    SAID_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     retryable: bool
@@ -249,10 +260,11 @@ class Outcome(_message.Message):
     totals: Totals
     steps: _containers.RepeatedScalarFieldContainer[str]
     upstream_body: bytes
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., processes_left: _Optional[int] = ..., upstream_status: _Optional[int] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., steps: _Optional[_Iterable[str]] = ..., upstream_body: _Optional[bytes] = ...) -> None: ...
+    said: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., processes_left: _Optional[int] = ..., upstream_status: _Optional[int] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., steps: _Optional[_Iterable[str]] = ..., upstream_body: _Optional[bytes] = ..., said: _Optional[str] = ...) -> None: ...
 
 class RuntimeEvent(_message.Message):
-    __slots__ = ("at_us", "channel", "raw", "exact", "started", "output", "tool_call", "tool_result", "permission_request", "status", "usage", "artifact", "truncated", "completed", "failed", "cancelled", "unknown")
+    __slots__ = ("at_us", "channel", "raw", "exact", "started", "output", "tool_call", "tool_result", "permission_request", "status", "usage", "artifact", "truncated", "gap", "completed", "failed", "cancelled", "unknown")
     AT_US_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +278,7 @@ class RuntimeEvent(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
@@ -283,11 +296,12 @@ class RuntimeEvent(_message.Message):
     usage: Usage
     artifact: Artifact
     truncated: Truncated
+    gap: Gap
     completed: Outcome
     failed: Outcome
     cancelled: Outcome
     unknown: Outcome
-    def __init__(self, at_us: _Optional[int] = ..., channel: _Optional[_Union[Channel, str]] = ..., raw: _Optional[bytes] = ..., exact: _Optional[bytes] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., output: _Optional[str] = ..., tool_call: _Optional[_Union[ToolCall, _Mapping]] = ..., tool_result: _Optional[_Union[ToolResult, _Mapping]] = ..., permission_request: _Optional[_Union[PermissionRequest, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., artifact: _Optional[_Union[Artifact, _Mapping]] = ..., truncated: _Optional[_Union[Truncated, _Mapping]] = ..., completed: _Optional[_Union[Outcome, _Mapping]] = ..., failed: _Optional[_Union[Outcome, _Mapping]] = ..., cancelled: _Optional[_Union[Outcome, _Mapping]] = ..., unknown: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+    def __init__(self, at_us: _Optional[int] = ..., channel: _Optional[_Union[Channel, str]] = ..., raw: _Optional[bytes] = ..., exact: _Optional[bytes] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., output: _Optional[str] = ..., tool_call: _Optional[_Union[ToolCall, _Mapping]] = ..., tool_result: _Optional[_Union[ToolResult, _Mapping]] = ..., permission_request: _Optional[_Union[PermissionRequest, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., artifact: _Optional[_Union[Artifact, _Mapping]] = ..., truncated: _Optional[_Union[Truncated, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., completed: _Optional[_Union[Outcome, _Mapping]] = ..., failed: _Optional[_Union[Outcome, _Mapping]] = ..., cancelled: _Optional[_Union[Outcome, _Mapping]] = ..., unknown: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
 
 class EventBatch(_message.Message):
     __slots__ = ("run_id", "attempt", "first_seq", "events")

@@ -100,12 +100,12 @@ def test_output_is_text_that_is_exact_to_the_byte_per_channel() -> None:
     run = start(["/bin/agent"], prompt="x")
     receiver = run.tools.spawner.programs[0].receiver  # type: ignore[attr-defined]
     receiver.program_started(12)
-    receiver.output_received(CHANNEL_STDOUT, b"caf\xc3")
-    receiver.output_received(CHANNEL_STDERR, b"\xff!")
-    receiver.output_received(CHANNEL_STDOUT, b"\xa9\xe2\x82")
+    receiver.output_received(CHANNEL_STDOUT, b"caf\xc3", 4)
+    receiver.output_received(CHANNEL_STDERR, b"\xff!", 6)
+    receiver.output_received(CHANNEL_STDOUT, b"\xa9\xe2\x82", 9)
     run.tools.spawner.programs[0].ends(exit_code=0)  # type: ignore[attr-defined]
     told = [(event.channel, event.output, event.exact) for event in run.sink.events[1:]]
-    assert told == [(CHANNEL_STDOUT, "caf", b""), (CHANNEL_STDERR, "\ufffd!", b"\xff!"), (CHANNEL_STDOUT, "é", b""),
+    assert told == [(CHANNEL_STDOUT, "caf", b""), (CHANNEL_STDERR, "\ufffd!", b"\xff!", 6), (CHANNEL_STDOUT, "é", b""),
                     (CHANNEL_STDOUT, "\ufffd", b"\xe2\x82")]
     assert run.sink.events[0].started.pid == 12
 

@@ -74,7 +74,7 @@ class CliStage(Stage):
 
     async def speaks(self) -> None:
         self.said += 1
-        self.program.receiver.output_received(CHANNEL_STDOUT, f"word{self.said} ".encode())
+        self.program.receiver.output_received(CHANNEL_STDOUT, f"word{self.said} ".encode(), self.said)
 
     async def ends(self) -> None:
         while self.said < 3:

@@ -30,7 +30,7 @@ class Told:
     def program_started(self, pid: int) -> None:
         self.pid = pid
 
-    def output_received(self, channel: int, data: bytes) -> None:
+    def output_received(self, channel: int, data: bytes, offset: int) -> None:
         self.reads += 1
         self.output[channel] += data
         if not self.first.called:
@@ -49,8 +49,8 @@ class Told:
 
 
 def shell(script: str, **more: Any) -> SpawnRequest:
-    return SpawnRequest(**{"run_id": new_run_id(), "argv": ("/bin/sh", "-c", script), "cwd": "/", "env": {"PATH": PATH},
-                           "int_s": 1.0, "term_s": 1.0} | more)
+    return SpawnRequest(**{"run_id": new_run_id(), "attempt": 1, "argv": ("/bin/sh", "-c", script), "cwd": "/",
+                           "env": {"PATH": PATH}, "int_s": 1.0, "term_s": 1.0} | more)
 
 
 def python(script: str, **more: Any) -> SpawnRequest:

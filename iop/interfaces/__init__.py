@@ -1,0 +1,42 @@
+"""The seams of the house. Everything here says what happens when nothing is found, and when a Deferred fires."""
+
+from __future__ import annotations
+
+from iop.interfaces.adapters import (
+    IAdapter,
+    IAdapterFactory,
+    IAdapterTools,
+    IExecution,
+    IHealth,
+    IOutlives,
+    IResumes,
+    IRunSink,
+    ITakesInput,
+)
+from iop.interfaces.commands import IStream
+from iop.interfaces.edge import IEdgeService, IRunCursor
+from iop.interfaces.history import IHistory
+from iop.interfaces.link import IGreeter, ILink, ILinkHandler
+from iop.interfaces.programs import IProgram, IProgramReceiver, ISpawner
+
+__all__ = [
+    "IAdapter",
+    "IAdapterFactory",
+    "IAdapterTools",
+    "IEdgeService",
+    "IExecution",
+    "IGreeter",
+    "IHealth",
+    "IHistory",
+    "ILink",
+    "ILinkHandler",
+    "IOutlives",
+    "IProgram",
+    "IProgramReceiver",
+    "IResumes",
+    "IRunCursor",
+    "IRunSink",
+    "ISpawner",
+    "IStream",
+    "ITakesInput",
+]

@@ -1,0 +1,100 @@
+"""Everything that can be asked of an edge."""
+
+from __future__ import annotations
+
+from zope.interface import Attribute, Interface
+
+
+class IRunCursor(Interface):
+    """One reader's place in the log of one run. A reader pulls when it can take more; it never makes the edge buffer."""
+
+    after = Attribute("EventId: the last event taken.")
+    ended = Attribute("bool: the run's ending has been taken; nothing will come any more.")
+
+    def take(limit_bytes):
+        """Entries behind `after` (iop.edge.runlog.Entry), in order, at least one when there is one.
+
+        A list, empty when there is nothing now; or a Deferred of a list while it catches up from history.
+        """
+
+    def notify(callback):
+        """Have `callback()` called when there may be something to take, at most once a read of the node's link."""
+
+    def close():
+        """The reader is gone."""
+
+
+class IEdgeService(Interface):
+    """Everything that can be asked of an edge: the one contract behind every face.
+
+    `source` (run_pb2.Source) says who asks; what changes something is audited before it is done. Failures are IOPErrors.
+    """
+
+    edge_id = Attribute("str.")
+
+    def submit(request, source, idempotency_key=None):
+        """Accept a RunRequest without run_id and attempt; fires with its RunRecord once history has it.
+
+        `request.target` may be 'node/adapter/target' resolved before by resolve(). Fails with InvalidRequest,
+        NoSuchTarget, QueueFull, HistoryUnavailable or Draining.
+        """
+
+    def cancel(run_id, source, reason=""):
+        """Ask for the end of a run; fires with its RunRecord as it is now. Idempotent; fails with NoSuchRun."""
+
+    def abandon(run_id, source, reason):
+        """Whoever a run was for has left: end it at once, also while history cannot be written. Returns nothing.
+
+        Nobody asked for anything, so nothing is audited; the run's own ending tells why. Idempotent; nothing happens to a
+        run that has ended or is not known.
+        """
+
+    def give_input(run_id, data, end, source):
+        """More input for a running program."""
+
+    def run(run_id):
+        """Fires with the RunRecord as it is now; fails with NoSuchRun."""
+
+    def runs(query):
+        """Fires with ([RunRecord], next cursor or '')."""
+
+    def cursor(run_id, after):
+        """Fires with an IRunCursor behind the EventId; fails with NoSuchRun."""
+
+    def models():
+        """[ModelEntry] (iop.records), from memory."""
+
+    def resolve(model):
+        """(adapter, target, node_id or '') for a model name; raises NoSuchTarget. An exact alias wins, then
+        adapter/target, then node/adapter/target."""
+
+    def nodes():
+        """[NodeView] (iop.records), from memory."""
+
+    def node(node_id):
+        """One NodeView; raises NoSuchNode."""
+
+    def label(node_id, changes, source):
+        """Set labels (a value of None removes one); fires with the NodeView."""
+
+    def drain(node_id, draining, source):
+        """Give the node no new runs (or again); fires with the NodeView."""
+
+    def command(node_id, line, source, timeout_s=30.0):
+        """Send a NodeCommandRequest; fires with the NodeCommandResponse; fails with NoSuchNode, LinkDown, CommandTimeout."""
+
+    def sessions():
+        """Fires with [SessionRecord]."""
+
+    def close_session(session_id, source):
+        """No further run may continue it; fires with the SessionRecord."""
+
+    def events(after, limit):
+        """Lifecycle events behind an event_id (None: the latest): fires with [EdgeNodeEvent], in order."""
+
+    def watch(callback):
+        """Have callback(EdgeNodeEvent) called for each new lifecycle event once it is durable; returns a function that
+        ends it."""
+
+    def health():
+        """dict: {"ready": bool, "reasons": [sentence], "reactor_lag_ms", "history_backlog", "nodes_up", "runs_open"}."""
