@@ -32,6 +32,7 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
 class LimitsConfig(_Strict):
     queue_s: Seconds = 0
+    start_s: Seconds = 0
     run_s: Seconds = 0
     first_output_s: Seconds = 0
     silence_s: Seconds = 0

@@ -134,6 +134,20 @@ class QueueTimeout(IOPError):
     retryable = True
 
 
+class StartTimeout(IOPError):
+    """The run was placed, but had not started by its limit."""
+
+    code = "start_timeout"
+    retryable = True
+
+
+class FirstOutputTimeout(IOPError):
+    """No output came within the run's limit for the first."""
+
+    code = "first_output_timeout"
+    retryable = True
+
+
 class RunTimeout(IOPError):
     """The run took longer than its limit."""
 
@@ -197,6 +211,18 @@ class NodeRestarted(IOPError):
 
     code = "node_restarted"
     retryable = True
+
+
+class SupervisorLost(IOPError):
+    """The process that held the program was killed; what is known of the program stands beside this."""
+
+    code = "supervisor_lost"
+
+
+class SpoolCorrupt(IOPError):
+    """The node's spool is damaged in the middle; its file is kept, and nothing behind the damage can be told."""
+
+    code = "spool_corrupt"
 
 
 class Cancelled(IOPError):

@@ -9,7 +9,7 @@ from iop.edge.registry import Node
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload
 from iop.proto.run_pb2 import Limits
 
-_LIMITS = ("run_s", "first_output_s", "silence_s", "output_bytes", "queue_s")
+_LIMITS = ("start_s", "run_s", "first_output_s", "silence_s", "output_bytes", "queue_s")
 
 
 def with_defaults(limits: Limits, defaults: LimitsConfig) -> None:

@@ -23,7 +23,7 @@ PROMPT_CHARS = 4096                      # kept for the history's search column
 READABLE_BYTES = 256 * 1024              # a larger JSON body is not opened for its prompt: it takes milliseconds
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
-_SECONDS = ("queue_s", "run_s", "first_output_s", "silence_s")
+_SECONDS = ("queue_s", "start_s", "run_s", "first_output_s", "silence_s")
 
 
 class _Message(msgspec.Struct):

@@ -11,7 +11,7 @@ from iop.proto import node_pb2, run_pb2
 from iop.runs import ExecutionSpec, is_run_id
 
 OUTPUT_BYTES = 1024 * 1024 * 1024  # of a run for which nobody set a limit (contract.md)
-TIMES = ("queue_s", "run_s", "first_output_s", "silence_s")
+TIMES = ("queue_s", "start_s", "run_s", "first_output_s", "silence_s")
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,11 @@ _STATUS = {
     "request_timeout": 408, "conflict": 409, "cancelled": 409, "too_large": 413, "headers_too_large": 431,
     "queue_full": 429,
     "upstream_error": 502, "node_lost": 502, "node_restarted": 502, "adapter_error": 502, "program_failed": 502,
-    "output_limit": 502, "unknown": 502,
+    "output_limit": 502, "unknown": 502, "supervisor_lost": 502, "spool_corrupt": 502, "history_gap": 502,
+    "history_conflict": 502,
     "no_node": 503, "draining": 503, "history_unavailable": 503, "link_down": 503, "link_refused": 503,
-    "queue_timeout": 504, "run_timeout": 504, "idle_timeout": 504, "command_timeout": 504,
+    "queue_timeout": 504, "start_timeout": 504, "first_output_timeout": 504, "run_timeout": 504, "idle_timeout": 504,
+    "command_timeout": 504,
 }
 RETRY_AFTER_S = {"queue_full": 2, "no_node": 5, "draining": 5, "history_unavailable": 5}
 
@@ -33,8 +35,8 @@ _OPENAI_CODES = {
 }
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error",
                  429: "rate_limit_error"}
-_OPENAI_PARAMS = {"no_such_target": "model", "queue_timeout": "queue_s", "run_timeout": "run_s",
-                  "idle_timeout": "silence_s"}
+_OPENAI_PARAMS = {"no_such_target": "model", "queue_timeout": "queue_s", "start_timeout": "start_s",
+                  "first_output_timeout": "first_output_s", "run_timeout": "run_s", "idle_timeout": "silence_s"}
 
 
 class RequestRefused(IOPError):
