@@ -126,6 +126,10 @@ class Lifecycle:
             backend.retire()
         await service.record.close()
 
+    async def suspend(self, service: Any) -> None:
+        """Like a stop, for another image of this process that goes on with what is supervised."""
+        await self.stop(service)
+
     def settled(self, service: Any) -> None:
         """Called whenever a run or an acknowledgement came to its end."""
         if self._settling is not None and self._is_settled(service):

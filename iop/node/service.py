@@ -80,6 +80,14 @@ class NodeService(Service):
         super().stopService()
         return Deferred.fromCoroutine(self._lifecycle.stop(self))
 
+    def suspend(self) -> Deferred[None]:
+        """Get ready for another image of this process in the same place; what is supervised runs on, for it to take up.
+
+        No new runs; the others have 20 s to end, and are ended as node_restarted after that. Fires once the spool and
+        the record are closed and Goodbye is said; stopService() may follow.
+        """
+        return Deferred.fromCoroutine(self._lifecycle.suspend(self))
+
     def stop_timers(self) -> None:
         """The last step of a stop."""
         self.health.stop()
