@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ from iop.events import outcome_dict, rfc3339
 from iop.proto.run_pb2 import Outcome
 
 
-def node_commands() -> CommandTable:
-    """The table of one node."""
+def node_commands(start_again: Callable[[], object]) -> CommandTable:
+    """The table of one node. `start_again()` begins a start of its process in place, or raises why not."""
     table = CommandTable()
 
     @table.command
@@ -57,6 +58,12 @@ def node_commands() -> CommandTable:
         """Take new runs again."""
         node.drain(False)
         return {"draining": False, "running": len(node.runs)}
+
+    @table.command(changes=True)
+    def restart(node: Any) -> dict[str, Any]:
+        """Start this node again in place, e.g. with new code: programs go on, other runs have 20 s to end."""
+        start_again()
+        return {"restarting": True, "running": len(node.runs)}
 
     @table.command
     async def runs(node: Any, *, limit: int = 20) -> list[dict[str, Any]]:

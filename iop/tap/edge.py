@@ -32,6 +32,7 @@ from iop.store.engine import parse_url
 from iop.store.history import History
 from iop.tap import process
 from iop.tap.notify import Notifier
+from iop.tap.signals import Signals
 from iop.web import transport
 from iop.web.site import Site
 
@@ -113,7 +114,7 @@ class EdgeProcess(Service):
         super().startService()
         for sentence in self._warnings:
             log.warn("{sentence}", sentence=sentence)
-        self._reactor.callWhenRunning(process.handle_signals, self._reactor, self._reread)
+        self._reactor.callWhenRunning(Signals(self._reactor, self._reread).install)
         self._reactor.callWhenRunning(self._start)
 
     def _start(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -17,7 +16,7 @@ from iop._version import VERSION_TEXT
 from iop.addresses import is_loopback
 from iop.config import NodeConfig, load_node
 from iop.errors import ConfigError, IOPError
-from iop.files import make_private, read_secret, take_lock
+from iop.files import make_private, read_secret, remove_ready
 from iop.keys import Secret
 from iop.link.dial import LinkDialer
 from iop.link.session import PROTOCOL
@@ -34,7 +33,11 @@ from iop.node.tools import Tools
 from iop.proto.link_pb2 import Hello
 from iop.store.record import NodeRecord
 from iop.tap import process
+from iop.tap.inherited import adopt_children
 from iop.tap.notify import Notifier
+from iop.tap.restart import Restart
+from iop.tap.signals import Signals
+from iop.tap.statelock import StateLock
 
 log = Logger()
 
@@ -117,9 +120,11 @@ class NodeProcess(MultiService):
         self._options = options
         self._token = options.token
         self._config: NodeConfig = options.config
-        self._lock: int | None = None
+        self._lock = StateLock(options.config.state)
         self._notifier = Notifier(reactor)
-        self._instance = secrets.token_hex(8)
+        self._restart = Restart(reactor, self._check, self._suspend, self._notifier, self._lock,
+                                end_asked=lambda: self._signals.end_asked)
+        self._signals = Signals(reactor, self.reload, self._restart.asked_by_signal)
         self._boot_id = processes.boot_id()
         self.node = self._wire()
         self.node.setServiceParent(self)
@@ -135,7 +140,8 @@ class NodeProcess(MultiService):
                               not_started=partial(process.not_started, reactor, "the node"))
         node = NodeService(
             config.node.id, offers=offers, tools=tools, record=NodeRecord(os.path.join(config.state, "node.db"), reactor),
-            clock=reactor, marker=marker, labels=config.node.labels, lifecycle=lifecycle, commands=node_commands())
+            clock=reactor, marker=marker, labels=config.node.labels, lifecycle=lifecycle,
+            commands=node_commands(self._restart.ask))
         self._dialer = LinkDialer(self._hello, node, reactor, self._not_linked)
         return node
 
@@ -143,7 +149,8 @@ class NodeProcess(MultiService):
 
     def startService(self) -> None:
         self._lock_state()
-        self._reactor.callWhenRunning(process.handle_signals, self._reactor, self.reload)
+        adopt_children()
+        self._reactor.callWhenRunning(self._signals.install)
         self.node.facts = machine_facts()
         if self._config.policy.mode == "trusting":
             log.warn("policy.mode is trusting: whoever commands the edge can run any program on this machine")
@@ -151,13 +158,13 @@ class NodeProcess(MultiService):
         find_gpus(self._reactor, os.environ.get("PATH", os.defpath), self._gpus_found)
 
     def stopService(self) -> Any:
+        if self._restart.suspended is not None:     # what a stop would end goes on
+            return self._restart.suspended
         self._notifier.stopping()
         return super().stopService()
 
     def _lock_state(self) -> None:
-        """One node a state folder: a second one would end the first one's programs as orphans."""
-        self._lock = take_lock(os.path.join(self._config.state, "node.lock"))
-        if self._lock is None:
+        if not self._lock.take():
             sentence = f"Another node is running with the state folder {self._config.state}."
             print(sentence, file=sys.__stderr__, flush=True)  # sys.stderr leads to the log by now
             raise SystemExit(TAKEN)
@@ -165,7 +172,7 @@ class NodeProcess(MultiService):
     # --- the link
 
     def _hello(self) -> Hello:
-        return Hello(peer_id=self._config.node.id, token=self._token.reveal(), instance=self._instance,
+        return Hello(peer_id=self._config.node.id, token=self._token.reveal(), instance=self._lock.instance,
                      protocol=PROTOCOL, labels=self._config.node.labels, version=VERSION_TEXT)
 
     def _dial(self) -> None:
@@ -189,10 +196,26 @@ class NodeProcess(MultiService):
         self.node.facts = {**self.node.facts, "gpus": names}
         self.node.tell_status()
 
+    # --- SIGUSR2, and the command `restart`
+
+    def _check(self) -> None:
+        """What a new start would refuse, and what it could not take up. Raises ConfigError."""
+        fresh = Options()
+        fresh.read(self._config.file)
+        if node_marker(fresh.config) != node_marker(self._config):
+            raise fresh.config.document.error(("node",), "node.id and node.state cannot change under what runs; stop the "
+                                              "node and start it.")
+
+    def _suspend(self) -> Any:
+        remove_ready(os.path.join(self._config.state, "node.ready.json"))
+        return self.node.suspend()
+
     # --- SIGHUP
 
     def reload(self) -> None:
         """Read the policy and the token again, and dial at once where no link is; a file that is wrong changes nothing."""
+        if self._restart.suspended is not None:
+            return
         self._notifier.reloading()
         try:
             config = load_node(self._config.file)

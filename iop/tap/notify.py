@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
@@ -19,7 +19,7 @@ class Notifier:
     """One service's word to systemd. Takes NOTIFY_SOCKET out of the environment, so that no child speaks for us."""
 
     def __init__(self, clock: IReactorTime, environment: MutableMapping[str, str] = os.environ) -> None:
-        address = environment.pop("NOTIFY_SOCKET", "")
+        self._given = address = environment.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._beat: LoopingCall | None = None
         period_us = environment.get("WATCHDOG_USEC", "")
@@ -27,6 +27,10 @@ class Notifier:
             self._period_s = int(period_us) / 2_000_000  # half of it, as sd_watchdog_enabled(3) advises
             self._beat = LoopingCall(self._send, "WATCHDOG=1")
             self._beat.clock = clock
+
+    def handed_on(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a start of this process in place, which speaks for it from then on."""
+        return {**environment, **({"NOTIFY_SOCKET": self._given} if self._given else {})}
 
     def ready(self, status: str = "") -> None:
         """Started, or reloaded, and at work."""

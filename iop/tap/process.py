@@ -1,4 +1,4 @@
-"""What the taps share: the command line, signals, and the ends of a process; as sysexits.h and systemd have them."""
+"""What the taps share: the command line, the reactor, and why a process does not start (exit codes of sysexits.h)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import atexit
 import errno
 import gc
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
-from types import FrameType
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.error import CannotListenError
@@ -86,25 +84,6 @@ def _leave_with(code: int) -> None:
         sys.stderr.flush()
         os._exit(code)
     atexit.register(leave)
-
-
-def handle_signals(reactor: Any, reread: Callable[[], object]) -> None:
-    """HUP reads the configuration again; TERM and INT stop in order, with exit code 0 (twistd would die of the signal).
-
-    Called once the reactor runs, since it sets its own handlers when it starts.
-    """
-    def hang_up(number: int, frame: FrameType | None) -> None:
-        reactor.callFromThread(reread)
-
-    def end(number: int, frame: FrameType | None) -> None:
-        # A second one, while the first is being obeyed, changes nothing.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        reactor.callFromThread(reactor.stop)
-
-    signal.signal(signal.SIGHUP, hang_up)
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
 
 
 def collect_seldom() -> None:

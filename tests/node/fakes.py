@@ -246,7 +246,7 @@ class House:
         self.tools = make_tools(self.clock, mode)
         self.offers = Offers(own or [], self.tools, lambda: [self.factory])
         self.node = NodeService("n1", offers=self.offers, tools=self.tools, record=self.record, clock=self.clock,
-                                marker={"IOP_NODE": "n1"}, labels={"own": "yes"}, outbox=outbox, commands=node_commands())
+                                marker={"IOP_NODE": "n1"}, labels={"own": "yes"}, outbox=outbox, commands=node_commands(lambda: None))
         self.node.startService()
         self.pair: Any = None
         if connect:
