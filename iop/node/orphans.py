@@ -24,7 +24,7 @@ PAUSE_S = 0.05
 
 def end_orphans(reactor: Any, marker: str, recorded: Iterable[Any]) -> Deferred[int]:
     """End every process that carries `marker` (NAME=value) or stands in `recorded` NodeRuns; how many could not be."""
-    return threads.deferToThreadPool(reactor, reactor.getThreadPool(), _end_all, marker.encode(), list(recorded))
+    return threads.deferToThreadPool(reactor, reactor.getThreadPool(), end_all, marker, list(recorded))
 
 
 async def close_record(record: Any, open_runs: Iterable[Any]) -> None:
@@ -35,10 +35,10 @@ async def close_record(record: Any, open_runs: Iterable[Any]) -> None:
         await record.end(run.run_id, run.attempt, "failed", outcome)
 
 
-def _end_all(marker: bytes, recorded: list[Any]) -> int:
-    """Blocking, in a thread: TERM, then KILL until none is left."""
+def end_all(marker: str, recorded: Iterable[Any] = ()) -> int:
+    """Blocking: TERM, then KILL until none is left; how many are left nevertheless."""
     known = _still_there(recorded)
-    found = _signal_all(marker, known, signal.SIGTERM)
+    found = _signal_all(marker.encode(), known, signal.SIGTERM)
     if not found:
         return 0
     log.info("ending {count} processes of an earlier start of this node", count=found)
@@ -46,11 +46,11 @@ def _end_all(marker: bytes, recorded: list[Any]) -> int:
     while found and time.monotonic() < started + TERM_S + LIMIT_S:
         time.sleep(PAUSE_S)
         late = time.monotonic() > started + TERM_S
-        found = _signal_all(marker, known, signal.SIGKILL if late else 0)
+        found = _signal_all(marker.encode(), known, signal.SIGKILL if late else 0)
     return found
 
 
-def _still_there(recorded: list[Any]) -> dict[int, int]:
+def _still_there(recorded: Iterable[Any]) -> dict[int, int]:
     """{pid: start ticks} of the recorded programs that live: same boot, same start time."""
     boot = processes.boot_id()
     return {run.pid: run.start_ticks for run in recorded
