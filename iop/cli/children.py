@@ -18,7 +18,9 @@ from iop.errors import CONFIG_REFUSED, ConfigError, IOPError
 from iop.files import remove_ready
 
 STOP_S = 25.0            # systemd gives a service 30 s to stop; a node ends its programs in at most 8 s of them
-RESTART_S = 0.5          # contract.md: started again within 2 s
+RESTART_S = 0.25         # contract.md: started again within 2 s
+LATER_S = 1.5            # one that does not come up
+ATTEMPTS = 10
 READY_S = 30.0           # on a slow machine the imports alone take 3 s
 LOG_BYTES = 16 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1    # prctl(2)
@@ -80,13 +82,12 @@ class Child:
         if self._process and self._process.poll() is None:
             self._process.send_signal(number)
 
-    def stop(self) -> None:
-        """TERM, and KILL after STOP_S. Returns when it has ended."""
+    def end(self, deadline_s: float) -> None:
+        """Wait for the end that TERM asked for; KILL at the deadline (of time.monotonic). Returns when it has ended."""
         if self._process is None:
             return
-        self.signal(signal.SIGTERM)
         try:
-            self._process.wait(STOP_S)
+            self._process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.signal(signal.SIGKILL)
             self._process.wait()
@@ -101,15 +102,21 @@ class Child:
 
 
 class Children:
-    """All of them, the edge first. `changed` is called when all are ready, and again after each new start."""
+    """All of them, the edge first. `ready` is called when all are ready, and again after each new start.
 
-    def __init__(self, children: list[Child], tell: Callable[[str], None], changed: Callable[[], None]) -> None:
+    `changed` is called before that, as soon as somebody has a new pid and the edge is where it was.
+    """
+
+    def __init__(self, children: list[Child], tell: Callable[[str], None], changed: Callable[[], object],
+                 ready: Callable[[], None]) -> None:
         self._children = children
         self._tell = tell
         self._changed = changed
+        self._ready = ready
         self._failures: dict[str, int] = {}
         self._restart_at: dict[str, float] = {}
-        self._stale = True                 # somebody has a new pid that `changed` has not told
+        self._moved = False                # somebody has a new pid that `changed` has not told
+        self._stale = True                 # and `ready` neither
 
     def run(self, signals: Signals) -> None:
         """Start and watch until a signal asks for the end; then end them, the edge last. Raises ChildFailed."""
@@ -124,8 +131,8 @@ class Children:
                     for child in self._children:
                         child.signal(signal.SIGHUP)
         finally:
-            for child in reversed(self._children):
-                child.stop()
+            _stop(self._children[1:])    # the nodes first, together: the edge takes their endings
+            _stop(self._children[:1])
 
     def _await_first(self, child: Child, signals: Signals) -> None:
         while not signals.stop and not child.is_ready():
@@ -145,20 +152,32 @@ class Children:
             elif child.name in self._restart_at and now >= self._restart_at[child.name]:
                 del self._restart_at[child.name]
                 child.start()
-        if self._stale and not self._restart_at and all(child.is_ready() for child in self._children):
-            self._stale = False
-            self._failures.clear()
+                self._moved = True
+        if self._moved and self._children[0].is_ready():
+            self._moved = False
             self._changed()
+        if self._stale and not self._restart_at and all([child.is_ready() for child in self._children]):  # noqa: C419  # each
+            self._stale = False
+            self._ready()
 
     def _ended(self, child: Child, now: float) -> None:
         if child.exit_code == CONFIG_REFUSED:
             raise _failure(child)
-        failures = self._failures[child.name] = self._failures.get(child.name, 0) + 1
-        if failures > 10:
+        failures = 0 if child.was_ready else self._failures.get(child.name, 0) + 1
+        self._failures[child.name] = failures       # in a row
+        if failures > ATTEMPTS:
             raise _failure(child)
         self._tell(f"{child.name} ended ({_how(child.exit_code or 0)}); starting it again")
-        self._restart_at[child.name] = now + (RESTART_S if failures < 3 else 2.0)
+        self._restart_at[child.name] = now + (RESTART_S if failures < 3 else LATER_S)
         self._stale = True
+
+
+def _stop(children: list[Child]) -> None:
+    deadline_s = time.monotonic() + STOP_S
+    for child in children:
+        child.signal(signal.SIGTERM)
+    for child in children:
+        child.end(deadline_s)
 
 
 class Signals:

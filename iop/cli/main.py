@@ -9,6 +9,7 @@ from iop.cli.base import Group, examples
 from iop.cli.join import join_command, tls_group
 from iop.cli.keys import keys_group
 from iop.cli.listings import events_command, nodes_command, runs_command, sessions_command, show_command
+from iop.cli.node import node_group
 from iop.cli.run import cancel_command, run_command, tail_command
 from iop.cli.up import up_command
 
@@ -30,5 +31,5 @@ def main(context: click.Context, state: str | None) -> None:
 
 
 for _command in (up_command, run_command, nodes_command, runs_command, show_command, tail_command, cancel_command,
-                 events_command, sessions_command, keys_group, tls_group, join_command):
+                 events_command, sessions_command, node_group, keys_group, tls_group, join_command):
     main.add_command(_command)

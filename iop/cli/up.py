@@ -17,6 +17,7 @@ from iop.cli.base import examples
 from iop.cli.children import Child, Children, Signals, end_leftovers
 from iop.cli.find import default_state
 from iop.cli.layout import HOST, Layout, Ports, Settled, Wish
+from iop.config import load_node
 from iop.errors import ConfigError
 from iop.files import remove_ready, take_lock, write_ready
 
@@ -82,16 +83,29 @@ class Up:
             self._nodes = [Child(f"node-{number}", "iop-node", layout.node(number) / "node.yaml", "node.ready.json")
                            for number in range(1, self._settled.nodes + 1)]
             try:
-                Children([self._edge, *self._nodes], self._tell, self._ready).run(signals)
+                Children([self._edge, *self._nodes], self._tell, self._write_ready, self._ready).run(signals)
             finally:
                 self._remove_ready()
+                self._sweep()
             self._tell("all stopped")
 
-    def _ready(self) -> None:
+    def _sweep(self) -> None:
+        """A node that did not end in order leaves its programs for its next start, and there is none."""
+        for number, node in enumerate(self._nodes, 1):
+            if node.exit_code != 0:
+                from iop.tap.sweep import sweep  # here, since few need it and it imports for 0.5 s
+
+                sweep(load_node(str(self._layout.node(number) / "node.yaml")))
+
+    def _write_ready(self) -> dict[str, Any]:
         value = self._ready_value()
         for file in self._ready_files:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_ready(file, value)
+        return value
+
+    def _ready(self) -> None:
+        value = self._write_ready()
         if self._told:
             self._tell("all ready again")
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ from iop.tap.inherited import adopt_children
 from iop.tap.notify import Notifier
 from iop.tap.restart import Restart
 from iop.tap.signals import Signals
-from iop.tap.statelock import StateLock
+from iop.tap.statelock import StateLock, node_marker
 
 log = Logger()
 
@@ -101,12 +100,6 @@ def check_adapters(config: NodeConfig) -> None:
     for name in process.check_targets(config.document, ("adapters",), config.adapters):
         raise config.document.error(("adapters", name), f"adapters.{name} is not known; allowed here: "
                                     f"{', '.join(sorted(process.adapter_factories()))}.")
-
-
-def node_marker(config: NodeConfig) -> str:
-    """What marks the programs of this node, over its restarts: its id, and which state folder it is of."""
-    folder = hashlib.sha256(os.path.realpath(config.state).encode()).hexdigest()[:16]
-    return f"{config.node.id}.{folder}"
 
 
 class NodeProcess(MultiService):

@@ -1,15 +1,23 @@
-"""The lock of a node's state folder, and what its file tells: which process holds it, and how a restart goes."""
+"""A node's state folder is one node's: its lock, what the lock's file tells, and the marker of what that node starts."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 
 import msgspec
 
+from iop.config import NodeConfig
 from iop.files import take_lock
 
 NAME = "node.lock"
+
+
+def node_marker(config: NodeConfig) -> str:
+    """What marks the programs of a node, over its restarts: its id, and which state folder it is of."""
+    folder = hashlib.sha256(os.path.realpath(config.state).encode()).hexdigest()[:16]
+    return f"{config.node.id}.{folder}"
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
