@@ -203,7 +203,7 @@ class HistoryGap(IOPError):
     """Events of the run are missing from the history, and its node does not have them any more."""
 
     code = "history_gap"
-    default_hint = "This is what a history restored from an older copy looks like; the run was stopped."
+    default_hint = "This is what a history restored from an older copy looks like."
 
 
 class NodeRestarted(IOPError):

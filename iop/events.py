@@ -115,7 +115,7 @@ def _json_bytes(data: bytes) -> object:
         return data.decode("utf-8", "replace")
 
 
-def _body(kind: str, event: RuntimeEvent) -> dict[str, object]:
+def _body(kind: str, seq: int, event: RuntimeEvent) -> dict[str, object]:
     """The fields of an event beside its id, time and type."""
     if kind == "output":
         body: dict[str, object] = {"channel": CHANNEL_NAMES.get(event.channel, "text"), "text": event.output}
@@ -138,6 +138,8 @@ def _body(kind: str, event: RuntimeEvent) -> dict[str, object]:
         return {"call_id": value.call_id, "name": value.name, "arguments": _json_bytes(value.arguments)}
     if kind == "permission_request":
         return {"request_id": value.request_id, "tool": value.tool, "detail": _json_bytes(value.detail)}
+    if kind == "gap":
+        return {"first_seq": value.first_seq, "missing": seq - value.first_seq + 1, "reason": value.reason}
     if kind == "truncated":
         return {"channel": CHANNEL_NAMES.get(value.channel, "text"), "dropped_bytes": value.dropped_bytes}
     return {field.name: item for field, item in value.ListFields()}
@@ -149,7 +151,7 @@ def as_dict(attempt: int, seq: int, event: RuntimeEvent) -> dict[str, object]:
     head: dict[str, object] = {"id": f"{attempt}.{seq}", "attempt": attempt, "seq": seq, "at": rfc3339(event.at_us)}
     if kind is None:
         return head | {"type": "unrecognised"}
-    return head | {"type": _JSON_TYPES.get(kind, kind)} | _body(kind, event)
+    return head | {"type": _JSON_TYPES.get(kind, kind)} | _body(kind, seq, event)
 
 
 def life_dict(event: EdgeNodeEvent) -> dict[str, object]:

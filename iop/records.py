@@ -39,6 +39,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     completion_tokens: int = 0
     cancel_us: int = 0         # when somebody asked for its end
     pin: str = ""              # the node that it must go to
+    incomplete: int = 0        # 1: events of it are lost, and a gap stands in their place
 
     @property
     def ended(self) -> bool:
@@ -55,6 +56,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
             "outcome": outcome_dict(outcome) if outcome is not None else None,
             "usage": usage_dict(outcome.usage) if outcome is not None and outcome.HasField("usage") else None,
             "totals": totals_dict(outcome.totals) if outcome is not None and outcome.HasField("totals") else None,
+            "incomplete": bool(self.incomplete),
             "source": {"face": self.face, "principal": self.principal, "request_id": self.request_id},
         }
 

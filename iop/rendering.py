@@ -197,5 +197,5 @@ _NOTES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "status": lambda event: " ".join(filter(None, (event.get("word"), event.get("detail")))),
     "artifact": lambda event: f"made {event.get('name', '')} ({event.get('bytes', 0)} bytes)",
     "truncated": lambda event: f"{event['dropped_bytes']} bytes of {event['channel']} were dropped",
-    "gap": lambda event: "some events are missing here",
+    "gap": lambda event: f"{event['missing']} events are missing here",
 }

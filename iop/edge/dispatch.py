@@ -142,7 +142,7 @@ class Dispatcher:
         self._order(run, self._registry.known(run.record.node_id), link)
 
     def _order(self, run: Run, node: Node, link: Any) -> None:
-        run.sent, run.resend_from = True, 0
+        run.sent, run.resend_from, run.instance = True, 0, node.instance
         try:
             link.send("run_request", run.order())
         except LocalProtocolError:       # the link does not take orders any more
@@ -240,6 +240,15 @@ class Dispatcher:
             return
         self._unplace(run)
         self.pump()
+
+    def adopt(self, run: Run, node_id: str, attempt: int) -> None:
+        """It waits here, and is under way there: history was set back to before its placement."""
+        self._leave_queue(run)
+        self._registry.known(node_id).reserve(run.run_id, (run.record.adapter, run.record.target))
+        if run.request.session_id:
+            self._sessions.placed(run.request.session_id, node_id, run.record.adapter, run.record.target)
+        run.sent = True
+        self._runs.note(run, state="placed", node_id=node_id, attempt=attempt, placed_us=run.record.placed_us or now_us())
 
     def again_or_fail(self, run: Run, error: IOPError) -> None:
         """Its node has lost it: a new attempt before the first output and where that is safe, else the end (G5)."""

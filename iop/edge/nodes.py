@@ -110,6 +110,7 @@ class NodeLink:
         self._most_bytes = 2 * link.limits.run_window_bytes + link.limits.transfer_bytes
         self.node = self._desk.registry.known(self.node.node_id)     # it may have been forgotten while it was greeted
         self.node.connected(link)
+        self.node.instance = self._source.request_id
         self.node.handler = self
         self._desk.bus.tell("node_up", node_id=self.node.node_id, source=self._source, remote=link.remote,
                             epoch=link.epoch, version=self._version)
@@ -161,15 +162,28 @@ class NodeLink:
         ended = await self._reports.look_up()
         if self.node.link is not self._link:
             return
-        for page in self._reports.verdicts(ended):
+        self._reports.adopt()
+        pages = self._reports.verdicts(ended)
+        for page in pages:
             self._link.send("verdicts", page)
         self.node.ready = True
         self._desk.absences.returned(self.node.node_id)
-        unsent = self._reports.settle()
+        unsent = self._reports.settle(self.node.instance)
+        self._tell_forgotten(pages)
         self._link.send("node_config_payload", self._desk.configs.whole(self.node))
         for run in unsent:
             self._desk.dispatcher.send_again(run, self._link)
         self._desk.runs.flush()
+
+    def _tell_forgotten(self, pages: list[Verdicts]) -> None:
+        """The node stops these and lets their events go: that must not happen unheard."""
+        for report in self._reports.forgotten(pages):
+            events = report.last_spooled - report.first_unacked + 1
+            log.error("{node_id} has run {run_id} ({attempt}), of which history knows nothing; it is stopped, and {events} "
+                      "events of it are let go", node_id=self.node.node_id, run_id=report.run_id, attempt=report.attempt,
+                      events=events)
+            self._desk.bus.tell("run_unknown", node_id=self.node.node_id, run_id=report.run_id, source=self._source,
+                                attempt=report.attempt, open=report.open, events_let_go=events)
 
     def _spawn(self, work: Any) -> None:
         """Whatever fails here ends the link; the node comes again."""

@@ -45,7 +45,9 @@ class Row:
 
     def add(self, entry: Entry, changes: dict[str, Any] | None) -> bool:
         """Take one more entry; False when it has to be another row."""
-        if self.sent or entry.attempt != self.entries[0].attempt or self.size + entry.size > MERGED_BYTES:
+        last = self.entries[-1]
+        follows = (entry.attempt, entry.first_seq) == (last.attempt, last.last_seq + 1)      # a gap follows nothing
+        if self.sent or not follows or self.size + entry.size > MERGED_BYTES:
             return False
         self.entries.append(entry)
         self.size += entry.size

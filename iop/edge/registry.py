@@ -35,6 +35,7 @@ class Node:
         self.since_us = 0
         self.remote = ""
         self.epoch = 0
+        self.instance = ""                           # the present start of its process
         self.offers: dict[Name, TargetView] = {}
         self._slots: dict[str, Name] = {}            # run_id -> what it takes up
         self._taken: Counter[str | Name] = Counter() # by adapter, and by (adapter, target)

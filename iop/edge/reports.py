@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from enum import Enum
 from typing import Any, NamedTuple
 
 from twisted.logger import Logger
@@ -9,7 +11,7 @@ from twisted.logger import Logger
 from iop.edge.dispatch import Dispatcher
 from iop.edge.run import Run
 from iop.edge.runs import Runs
-from iop.errors import HistoryGap, NodeRestarted, NoSuchRun
+from iop.errors import HistoryConflict, HistoryGap, IOPError, NodeRestarted, NoSuchRun
 from iop.proto.link_pb2 import (
     VERDICT_CANCEL,
     VERDICT_CONTINUE,
@@ -34,12 +36,41 @@ class Ended(NamedTuple):
     committed_seq: int
 
 
+class Standing(Enum):
+    """How a run stands between history and its node."""
+
+    GOES_ON = "what the node has follows what the edge has"
+    GAP = "events between the two are lost; more will come behind them"
+    LOST = "the node has nothing more of it"
+    CONFLICT = "the node goes on under numbers that history has given away"
+
+
+def standing(run: Run, report: RunReport | None) -> Standing:
+    """What becomes of a run that should be with a node, by what the node reports of it (E7): pure."""
+    last = run.last_seq
+    if run.log.ended:
+        return Standing.GOES_ON
+    if report is None:
+        return Standing.LOST
+    if report.last_spooled < last and report.open:
+        return Standing.CONFLICT         # its spool was set back
+    if report.open or report.last_spooled > last:
+        if report.first_unacked <= last + 1:
+            return Standing.GOES_ON
+        if report.open or report.first_unacked <= report.last_spooled:
+            return Standing.GAP          # history was set back
+    return Standing.LOST
+
+
 def judge(node_id: str, report: RunReport, run: Run | None, ended: Ended | None) -> RunVerdict:
     """The verdict on one run of a node: pure. `run`: where it is live; `ended`: what history has of it otherwise."""
     verdict = RunVerdict(run_id=report.run_id, attempt=report.attempt)
     if run is not None and run.leased_to(node_id, report.attempt):
+        stands = standing(run, report)
         verdict.committed_seq = run.committed_seq
-        if has_gap(run, report):
+        if stands is Standing.GAP:       # nobody will ask for what is gone
+            verdict.committed_seq = report.first_unacked - 1
+        if stands in (Standing.LOST, Standing.CONFLICT):
             verdict.verdict = VERDICT_FENCED
         else:
             verdict.verdict = VERDICT_CANCEL if run.cancelling and not run.log.ended else VERDICT_CONTINUE
@@ -52,21 +83,6 @@ def judge(node_id: str, report: RunReport, run: Run | None, ended: Ended | None)
     over = not report.open and report.last_spooled <= verdict.committed_seq
     verdict.verdict = VERDICT_CONTINUE if over else VERDICT_FENCED
     return verdict
-
-
-def has_gap(run: Run, report: RunReport) -> bool:
-    """Whether its node has let go of events that history does not have: an acknowledgement was lost with a database (E7)."""
-    return not run.log.ended and report.first_unacked > run.committed_seq + 1
-
-
-def missing(runs: list[Run], reports: dict[_Key, RunReport]) -> list[Run]:
-    """The runs that should be with a node and are neither open there nor have anything more to come: pure."""
-    found = []
-    for run in runs:
-        report = reports.get((run.run_id, run.record.attempt))
-        if report is None or (not report.open and report.last_spooled <= run.committed_seq):
-            found.append(run)
-    return [run for run in found if not run.log.ended]
 
 
 class Reports:
@@ -105,26 +121,61 @@ class Reports:
         pages[-1].last = True
         return pages
 
-    def settle(self) -> list[Run]:
+    def adopt(self) -> None:
+        """A history that was set back may hold as queued what a node is carrying out: it is that node's."""
+        for report in self._reports.values():
+            run = self._runs.get(report.run_id)
+            if run is not None and report.open and run.record.state == "queued" and report.attempt > run.record.attempt:
+                log.warn("{node_id} has run {run_id} under way, which history has as queued", node_id=self._node_id,
+                         run_id=run.run_id)
+                self._dispatcher.adopt(run, self._node_id, report.attempt)
+
+    def forgotten(self, pages: Iterable[Verdicts]) -> Iterator[RunReport]:
+        """The runs of which history knows nothing, and of which the node still has something."""
+        for verdict in (one for page in pages for one in page.runs if one.verdict == VERDICT_UNKNOWN):
+            report = self._reports[verdict.run_id, verdict.attempt]
+            if report.open or report.first_unacked <= report.last_spooled:
+                yield report
+
+    def settle(self, instance: str) -> list[Run]:
         """Runs that the node still has go on; those that it does not know end, or are placed again where that is safe.
 
-        Returns those to send to it again, now that it is told its configuration.
+        `instance` is the node's present start. Returns those to send to it again, now that it is told its configuration.
         """
         unsent: list[Run] = []
         for run in self._runs.of_node(self._node_id):
             report = self._reports.get((run.run_id, run.record.attempt))
-            if report is not None and has_gap(run, report):
-                self._runs.fail(run, HistoryGap(f"History has this run up to event {run.committed_seq}, and the node "
-                                                f"{self._node_id} nothing before {report.first_unacked}."))
-        runs = self._runs.of_node(self._node_id)
-        lost = missing(runs, self._reports)
-        for run in runs:
-            if run not in lost and run.record.state == "disconnected":
-                self._runs.note(run, state="running" if run.record.started_us else "placed")
-        for run in lost:
-            if run.silent and not run.cancelling and (run.run_id, run.record.attempt) not in self._reports:
-                unsent.append(run)
-                continue
-            log.warn("the node {node_id} does not know run {run_id} any more", node_id=self._node_id, run_id=run.run_id)
-            self._dispatcher.again_or_fail(run, NodeRestarted(f"The node {self._node_id} came back without this run."))
+            stands = standing(run, report)
+            if stands is Standing.CONFLICT:
+                self._runs.fail(run, HistoryConflict(f"History has this run up to event {run.last_seq}, and the node "
+                                                     f"{self._node_id} gives these numbers to others."))
+            elif stands is Standing.LOST:
+                if report is None and run.silent and not run.cancelling:
+                    unsent.append(run)
+                else:
+                    self._lost(run, report, instance)
+            else:
+                self._go_on(run, report if stands is Standing.GAP else None, instance)
         return unsent
+
+    def _go_on(self, run: Run, gap: RunReport | None, instance: str) -> None:
+        run.instance = instance
+        if gap is not None:
+            first, last = run.last_seq + 1, gap.first_unacked - 1
+            log.error("run {run_id}: history does not have the events {attempt}.{first} to {attempt}.{last}, and the node "
+                      "{node_id} does not have them any more", run_id=run.run_id, attempt=run.record.attempt, first=first,
+                      last=last, node_id=self._node_id)
+            self._runs.skip(run, last, f"history lost them, and the node {self._node_id} was told to let go of them")
+        if run.record.state == "disconnected":
+            self._runs.note(run, state="running" if run.record.started_us else "placed")
+
+    def _lost(self, run: Run, report: RunReport | None, instance: str) -> None:
+        """Its node has no more of it: since it was started again, or since history has lost what it acknowledged."""
+        log.warn("the node {node_id} does not know run {run_id} any more", node_id=self._node_id, run_id=run.run_id)
+        if run.instance and run.instance != instance:
+            error: IOPError = NodeRestarted(f"The node {self._node_id} came back without this run.")
+        else:
+            told = "" if report is None else f" Its node had it up to {report.last_spooled}."
+            error = HistoryGap(f"History has this run up to event {run.last_seq}, and the node {self._node_id} nothing of "
+                               f"what followed.{told}")
+        self._dispatcher.again_or_fail(run, error)

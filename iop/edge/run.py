@@ -13,8 +13,8 @@ from iop.records import RunRecord
 class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
-    __slots__ = ("arrival", "deadline", "log", "record", "refusals", "refused_by", "request", "resend_from", "sent",
-                 "since_s", "waiting_for")
+    __slots__ = ("arrival", "deadline", "instance", "log", "record", "refusals", "refused_by", "request", "resend_from",
+                 "sent", "since_s", "waiting_for")
 
     def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, arrival: int, since_s: float) -> None:
         self.arrival = arrival                    # which one it is in this process: the order of the queue
@@ -28,6 +28,7 @@ class Run:
         self.refusals = 0
         self.refused_by: dict[str, float] = {}    # node_id -> clock time until which it is not asked again
         self.resend_from = 0                      # the hole that its node was asked to fill
+        self.instance = ""                        # the start of its node that is known to have had it
 
     @property
     def run_id(self) -> str:
@@ -47,6 +48,11 @@ class Run:
     def committed_seq(self) -> int:
         """How far history has its present attempt; 0 when nothing of it."""
         return self.log.committed.seq if self.log.committed.attempt == self.record.attempt else 0
+
+    @property
+    def last_seq(self) -> int:
+        """How far its present attempt has come, committed or not; 0 when nothing of it."""
+        return self.log.last.seq if self.log.last.attempt == self.record.attempt else 0
 
     def leased_to(self, node_id: str, attempt: int) -> bool:
         return self.sent and self.record.node_id == node_id and self.record.attempt == attempt

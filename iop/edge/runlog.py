@@ -9,6 +9,9 @@
 
 A reader behind the floor catches up from history in pages; from the floor on it reads the tail. Both are decided in one
 reactor turn, so nothing can slip between them. What is not committed is always in the tail.
+
+Where history has lost events (it was restored from an older copy), a `gap` event stands in their place: under the number of
+the last one that is missing, and with the number of the first. A reader is never led over a hole without one.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from iop.edge.gaps import gap_batch, narrowed, unannounced
 from iop.edge.packing import MAX_EVENTS, pack, unpack
 from iop.errors import IOPError, RemoteProtocolError
 from iop.events import ENDING_KINDS
@@ -61,8 +65,11 @@ class Entry:
         """What of it stands behind `place`: itself, an entry of its own, or None."""
         if self.attempt < place.attempt or (self.attempt == place.attempt and self.last_seq <= place.seq):
             return None
-        if self.attempt > place.attempt or self.first_seq > place.seq:
+        if self.attempt > place.attempt:
             return self
+        if self.first_seq > place.seq:
+            rest = narrowed(self.batch, place)
+            return self if rest is self.batch else Entry(rest, pack(rest))
         return trimmed(self.batch, place.seq + 1)
 
 
@@ -119,6 +126,14 @@ class RunLog:
         if first + count <= expected or self.ended or attempt < last_attempt:
             return None
         entry = Entry(batch, packed) if first == expected else trimmed(batch, expected)
+        self._add(entry)
+        return entry
+
+    def skip(self, attempt: int, through_seq: int, reason: str) -> Entry:
+        """Put a gap in the place of all that is missing of `attempt` up to `through_seq`, which must be something."""
+        first = self.last.seq + 1 if attempt == self.last.attempt else 1
+        batch = gap_batch(self.run_id, EventId(attempt, through_seq), first, reason)
+        entry = Entry(batch, pack(batch))
         self._add(entry)
         return entry
 
@@ -237,12 +252,31 @@ class RunCursor:
         return page.addCallback(self._page_read)
 
     def _page_read(self, packed: list[bytes]) -> list[Entry]:
-        if not packed:
-            # An ended run that has no more; of a live one, history has all below the floor.
-            self.ended = self._live is None
-            return []
         self._position = None
-        return self._pass([Entry(unpack(item), item) for item in packed])
+        if packed:
+            return self._pass(self._announced([Entry(unpack(item), item) for item in packed]))
+        live = self._live
+        if live is None:
+            self.ended = True            # of a run that has ended, that is all
+            return []
+        if self.after < live.floor:      # history had all below the floor, and has lost it
+            return self._pass([self._gap(live.floor, self.after.seq + 1 if self.after.attempt == live.floor.attempt else 1)])
+        return []
+
+    def _announced(self, entries: list[Entry]) -> list[Entry]:
+        """With a gap in each place where a page has a hole that no gap tells of."""
+        told, place = [], self.after
+        for entry in entries:
+            first = unannounced(entry.batch, place)
+            if first:
+                told.append(self._gap(EventId(entry.attempt, entry.first_seq - 1), first))
+            told.append(entry)
+            place = max(place, entry.last)
+        return told
+
+    def _gap(self, last: EventId, first_seq: int) -> Entry:
+        batch = gap_batch(self.run_id, last, first_seq, "history does not have them any more")
+        return Entry(batch, pack(batch))
 
     def _pass(self, entries: list[Entry]) -> list[Entry]:
         """Move behind `entries`; what the reader has seen of them already is cut off (only the first ones can be)."""

@@ -16,7 +16,7 @@ from iop.edge.packing import pack
 from iop.edge.recorder import Recorder
 from iop.edge.run import Run
 from iop.edge.runlog import Entry, RunCursor, RunLog
-from iop.errors import HistoryConflict, IOPError, NoSuchRun
+from iop.errors import HistoryConflict, HistoryGap, IOPError, NoSuchRun
 from iop.events import ENDING_KINDS, ending, ending_of, now_us, outcome_of
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest
 from iop.records import RunRecord
@@ -109,6 +109,15 @@ class Runs:
         self._on_started(run)
         return changes
 
+    def skip(self, run: Run, through_seq: int, reason: str) -> None:
+        """Its events up to `through_seq` are lost for good: a gap stands in their place, and the run goes on behind it."""
+        entry = run.log.skip(run.record.attempt, through_seq, reason)
+        changes = {"incomplete": 1}
+        _apply(run.record, changes)
+        if not run.record.started_us:
+            changes |= self._begin(run, entry.batch) or {}
+        self.recorder.write(run, entry, changes)
+
     def end(self, run: Run, kind: str, outcome: Outcome) -> None:
         """An ending that the edge itself makes: the only event of an attempt of its own, so that it never collides
         with what a node still sends (delivery.md section 2). Nothing happens when the run has ended already."""
@@ -119,7 +128,7 @@ class Runs:
         entry = run.log.append(batch, pack(batch))
         if entry is not None:
             run.sent = False             # whatever a node still sends of it is late
-            self._end(run, entry, {"attempt": batch.attempt})
+            self._end(run, entry, {"attempt": batch.attempt} | ({"incomplete": 1} if outcome.code == HistoryGap.code else {}))
             self.flush()
 
     def fail(self, run: Run, error: IOPError) -> None:

@@ -35,6 +35,7 @@ runs = Table(
     Column("idempotency_key", Text),
     _bytes("request"), _bytes("outcome"), _text("outcome_code"), _text("output_text"), _text("prompt_text"),
     _number("prompt_tokens"), _number("completion_tokens"), _number("cancel_us"), _text("pin"),
+    _number("incomplete"),
     # Newest first of one kind: each search walks one of these backwards.
     Index("runs_by_state", "state", "run_id"),
     Index("runs_by_target", "target", "run_id"),
@@ -86,6 +87,7 @@ node_runs = Table(
     Column("attempt", BigInteger, primary_key=True, autoincrement=False),
     _text("adapter"), _text("target"), _number("accepted_us"), _number("ended_us"), _text("kind"),
     _bytes("request"), _bytes("outcome"), _number("pid"), _number("start_ticks"), _text("boot_id"),
+    Column("target_config", LargeBinary), Column("limits", LargeBinary),
     Index("node_runs_by_end", "ended_us", "accepted_us"),
     Index("node_runs_by_acceptance", "accepted_us"),
 )

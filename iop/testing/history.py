@@ -20,6 +20,7 @@ from zope.interface import implementer
 from iop.errors import Conflict, HistoryUnavailable, IOPError, NoSuchRun
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
+from iop.proto.link_pb2 import Frame
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
 from iop.testing.runs import matches
@@ -45,6 +46,12 @@ class _Kept:
     events: list[node_pb2.EdgeNodeEvent] = field(default_factory=list)
     audits: list[tuple[run_pb2.Source, str, Any]] = field(default_factory=list)
     sessions: dict[str, SessionRecord] = field(default_factory=dict)
+
+
+def covers_from(row: BatchRow) -> int:
+    """The first number that a row tells something of; a gap tells of those before its own."""
+    first = Frame.FromString(row.packed).event_batch.events[0]
+    return first.gap.first_seq if first.HasField("gap") else row.first_seq
 
 
 @implementer(IHistory)
@@ -129,7 +136,7 @@ class FakeHistory:
         last = max((batch.last_seq for batch in batches if batch.attempt == row.attempt), default=0)
         if row.last_seq <= last:
             return
-        if row.first_seq != last + 1:
+        if row.first_seq != last + 1 and covers_from(row) != last + 1:
             raise HistoryUnavailable(f"batch {row.attempt}.{row.first_seq} does not follow {last}")
         batches.append(_Batch(row.attempt, row.first_seq, row.last_seq, row.packed))
         self._change(row.run_id, row.changes)

@@ -166,12 +166,12 @@ class LinkPair:
     """
 
     def __init__(self, listener_handler: Any, dialer_handler: Any, clock: Clock, *, peer_id: str = "node-1",
-                 edge_id: str = "edge", limits: LinkLimits | None = None, peers: Peers | None = None,
+                 instance: str = "1", edge_id: str = "edge", limits: LinkLimits | None = None, peers: Peers | None = None,
                  greet: bool = True) -> None:
         self.clock = clock
         self.peers = peers or Peers(clock)
         self.factory = LinkListener(edge_id, OpenGreeter(listener_handler), self.peers, clock, limits or default_limits())
-        hello = Hello(peer_id=peer_id, token="token", instance="1", protocol=1, version="test")  # noqa: S106
+        hello = Hello(peer_id=peer_id, token="token", instance=instance, protocol=1, version="test")  # noqa: S106
         self.dialing = LinkDialer(lambda: hello, dialer_handler, clock)
         self.dialing.continueTrying = 0      # a pair is one connection
         listener, dialer = self.factory.buildProtocol(None), self.dialing.buildProtocol(None)

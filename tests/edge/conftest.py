@@ -63,12 +63,13 @@ def edge_config(*nodes: NodeEntry, queue: QueueConfig | None = None, **identity:
 class FakeNode:
     """The dialing side. Remembers what it is sent; speaks when the test says."""
 
-    def __init__(self, edge: FakeEdge, node_id: str, reports: list[RunReport]) -> None:
+    def __init__(self, edge: FakeEdge, node_id: str, reports: list[RunReport], instance: str = "1") -> None:
         self.node_id = node_id
         self.got: list[tuple[str, Any]] = []
         self.down: Any = None
         self._reports = reports
-        self.pair = LinkPair(edge.handler_for, self, edge.clock, peer_id=node_id, peers=edge.peers)
+        self.pair = LinkPair(edge.handler_for, self, edge.clock, peer_id=node_id, instance=instance,
+                             peers=edge.peers)
 
     def link_up(self, link: Any) -> None:
         self.link = link
@@ -142,8 +143,8 @@ class FakeEdge:
         return result_of(self.service.greeter.greet(hello, "memory"))
 
     def node(self, node_id: str = "n1", reports: list[RunReport] | None = None, *, ready: bool = True,
-             told: NodeStatus | None = None) -> FakeNode:
-        node = FakeNode(self, node_id, reports or [])
+             told: NodeStatus | None = None, instance: str = "1") -> FakeNode:
+        node = FakeNode(self, node_id, reports or [], instance)
         return node.ready(told) if ready else node
 
     def submit(self, request: RunRequest | None = None, key: str | None = None) -> Any:
@@ -162,6 +163,24 @@ class FakeEdge:
         """Another process on the same history; this one is gone."""
         self.service.stop()
         return FakeEdge(*self.service._config.nodes, history=FakeHistory(kept=self.history.kept))
+
+
+def report(request: RunRequest, last: int, *, first: int = 1, open_: bool = True) -> RunReport:
+    return RunReport(run_id=request.run_id, attempt=request.attempt, first_unacked=first, last_spooled=last, open=open_)
+
+
+def running(edge: FakeEdge, node: FakeNode, *events: str, **fields: Any) -> RunRequest:
+    """A run that is at work, with some output."""
+    edge.submit(prompt(**fields))
+    request = node.accept()
+    node.emit(request, 1, started("mock", "echo"))
+    for number, text in enumerate(events, 2):
+        node.emit(request, number, output(text))
+    return request
+
+
+def verdicts(node: FakeNode) -> dict[str, tuple[int, int]]:
+    return {word.run_id: (word.verdict, word.committed_seq) for page in node.all("verdicts") for word in page.runs}
 
 
 def texts(entries: list[Any]) -> list[str]:

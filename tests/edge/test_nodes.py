@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 from iop.config import LimitsConfig
 from iop.edge.reports import Ended, judge
 from iop.errors import AuthFailed, NoSuchTarget
-from iop.events import ending, output, started
+from iop.events import ending, output
 from iop.interfaces import IGreeter, ILinkHandler
 from iop.keys import KeyRing, make_key
 from iop.link.limits import default_limits
@@ -22,28 +22,22 @@ from iop.proto.link_pb2 import (
     RunReport,
 )
 from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, NodeStatus, TargetConfig
-from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected, RunRequest
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected
 from iop.records import RunRecord
 from iop.runs import START
-from tests.edge.conftest import PERSON, FakeEdge, FakeNode, edge_config, entry, prompt, result_of, status, texts
-
-
-def report(request: RunRequest, last: int, *, first: int = 1, open_: bool = True) -> RunReport:
-    return RunReport(run_id=request.run_id, attempt=request.attempt, first_unacked=first, last_spooled=last, open=open_)
-
-
-def running(edge: FakeEdge, node: FakeNode, *events: str, **fields: Any) -> RunRequest:
-    """A run that is at work, with some output."""
-    edge.submit(prompt(**fields))
-    request = node.accept()
-    node.emit(request, 1, started("mock", "echo"))
-    for number, text in enumerate(events, 2):
-        node.emit(request, number, output(text))
-    return request
-
-
-def verdicts(node: FakeNode) -> dict[str, tuple[int, int]]:
-    return {word.run_id: (word.verdict, word.committed_seq) for page in node.all("verdicts") for word in page.runs}
+from tests.edge.conftest import (
+    PERSON,
+    FakeEdge,
+    edge_config,
+    entry,
+    prompt,
+    report,
+    result_of,
+    running,
+    status,
+    texts,
+    verdicts,
+)
 
 
 def test_the_greeter_lets_in_only_the_owner_of_a_token(edge: FakeEdge) -> None:
@@ -127,24 +121,11 @@ def test_a_node_that_stays_away_loses_its_runs_and_what_it_still_sends_is_kept_a
     assert texts(result_of(cursor.take(1 << 20))) == ["a"]
 
 
-def test_a_run_with_a_gap_that_nobody_can_fill_ends_once_and_is_stopped(edge: FakeEdge) -> None:
-    node = edge.node()
-    request = running(edge, node, "a")
-    again = edge.restarted()             # on a history that is older than what its node was told to let go of
-    node = again.node(reports=[report(request, 6, first=5)])
-    assert verdicts(node)[request.run_id] == (VERDICT_FENCED, 2)
-    assert again.run(request.run_id).outcome_code == "history_gap"
-    node.emit(request, 5, output("x"), ending("failed", Outcome(code="node_lost")))
-    assert list(again.history.kept.late) == [(request.run_id, 1, 5)]
-    assert again.run(request.run_id).outcome_code == "history_gap"
-    assert again.service.node("n1").running == 0
-
-
 def test_a_run_that_its_node_does_not_know_ends_once_as_node_restarted(edge: FakeEdge) -> None:
     node = edge.node()
     request = running(edge, node, "a")
     node.pair.cut()
-    node = edge.node()
+    node = edge.node(instance="2")
     ended = edge.run(request.run_id)
     assert (ended.state, ended.outcome_code, ended.attempt) == ("failed", "node_restarted", 2)
     assert edge.service.node("n1").running == 0
