@@ -41,7 +41,7 @@ class OllamaAdapter(ModelAdapter):
         else:
             raise InvalidRequest("The run has no input; give a prompt, messages or a body.")
         body = request_body(settings.model, messages, settings.options, settings.keep_alive)
-        return Asked("api/chat", msgspec.json.encode(body), NativeReader())
+        return Asked("api/chat", msgspec.json.encode(body), (NativeReader(),))
 
     def _check(self, settings: OllamaSettings) -> Deferred[str]:
         return Deferred.fromCoroutine(self._look(settings))
@@ -79,12 +79,12 @@ def _body_request(request: RunRequest, settings: OllamaSettings) -> Asked:
             body["options"] = settings.options | (asked if isinstance(asked, dict) else {})
         if settings.keep_alive is not None:
             body.setdefault("keep_alive", settings.keep_alive)
-        return Asked(request.api, msgspec.json.encode(body), NativeReader(streams=body.get("stream") is not False))
+        return Asked(request.api, msgspec.json.encode(body), (NativeReader(streams=body.get("stream") is not False),))
     if request.api not in ("chat/completions", ""):
         raise InvalidRequest(f"An ollama target answers chat/completions, {' and '.join(NATIVE)}; not {request.api[:80]!r}.")
     native = from_openai(body, settings.model, settings.options, settings.keep_alive)
     reader = OpenAIReader(request.run_id, request.created_us // 1_000_000, settings.model, streams=native["stream"])
-    return Asked("api/chat", msgspec.json.encode(native), reader)
+    return Asked("api/chat", msgspec.json.encode(native), (reader,))
 
 
 def _decoded(data: bytes, kind: type) -> Any:

@@ -9,8 +9,10 @@ from twisted.plugin import IPlugin
 from zope.interface import implementer
 
 from iop.adapters import settings as checks
-from iop.adapters.wire.chat import StreamReader, WholeReader, request_of
+from iop.adapters.wire.chat import ApiRequest, StreamReader, WholeReader, request_of
 from iop.adapters.wire.model_adapter import Asked, ModelAdapter, ModelFactory, ModelSettings, read_model_settings
+from iop.adapters.wire.model_run import Reader
+from iop.adapters.wire.whole import JoiningReader
 from iop.errors import ConfigError
 from iop.files import read_secret
 from iop.interfaces import IAdapterFactory, IAdapterTools
@@ -36,8 +38,8 @@ class OpenAIAdapter(ModelAdapter):
                       for path in {settings.api_key_file for settings in targets.values()} if path}
 
     def _request(self, request: RunRequest, settings: OpenAISettings) -> Asked:
-        api, body, streams = request_of(request, settings.model)
-        return Asked(api, body, StreamReader() if streams else WholeReader(), self._headers(settings))
+        wanted = request_of(request, settings.model)
+        return Asked(wanted.path, wanted.body, _readers(wanted), self._headers(settings), wanted.plain)
 
     def _check(self, settings: OpenAISettings) -> Deferred[str]:
         found = self._client(settings).fetch(self._health_url(settings), self._headers(settings), within_s=4.5)
@@ -52,6 +54,12 @@ class OpenAIAdapter(ModelAdapter):
         if not settings.api_key_file:
             return settings.headers
         return settings.headers | {"Authorization": f"Bearer {self._keys[settings.api_key_file].reveal()}"}
+
+
+def _readers(wanted: ApiRequest) -> tuple[Reader, ...]:
+    if wanted.streams:
+        return (StreamReader(),)
+    return (JoiningReader(), WholeReader()) if wanted.plain else (WholeReader(),)
 
 
 @implementer(IPlugin, IAdapterFactory)

@@ -6,7 +6,7 @@ The replies themselves travel whole, as `raw`.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -72,15 +72,19 @@ def _read(payload: bytes) -> _Chunk:
         return _Chunk(choices=[_Choice()])
     except msgspec.DecodeError:
         pass
-    try:
-        value = json.loads(payload)          # takes lone surrogates, which some engines send for half an emoji
-    except (ValueError, RecursionError):
-        raise UpstreamError("The backend sent a chunk that is not JSON.") from None
-    cleaned = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    cleaned = json.dumps(decode_leniently(payload), ensure_ascii=False).encode("utf-8", "replace")
     try:
         return _decode(cleaned)
     except msgspec.DecodeError:
         return _Chunk(choices=[_Choice()])
+
+
+def decode_leniently(payload: bytes) -> Any:
+    """JSON that may hold lone surrogates, which some engines send for half an emoji. Raises UpstreamError."""
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        raise UpstreamError("The backend sent a chunk that is not JSON.") from None
 
 
 def read_usage(usage: _Usage) -> Usage:
@@ -211,10 +215,20 @@ class WholeReader:
         return [RuntimeEvent(at_us=now_us(), channel=CHANNEL_TEXT, output=text, raw=body)]
 
 
-def request_of(request: RunRequest, model: str) -> tuple[str, bytes, bool]:
-    """(api path, body, whether the reply streams) for a run. Raises InvalidRequest.
+class ApiRequest(NamedTuple):
+    """What a backend is asked, and whether the run wants a stream. Where only IOP does, `plain` is the body without it."""
 
-    A model API's body travels whole: only `model` becomes the backend's name, and a streaming chat asks for its usage.
+    path: str
+    body: bytes
+    streams: bool
+    plain: bytes = b""
+
+
+def request_of(request: RunRequest, model: str) -> ApiRequest:
+    """Raises InvalidRequest.
+
+    A model API's body travels whole: only `model` becomes the backend's name, and a chat is asked to stream and to tell its
+    usage.
     """
     kind = request.WhichOneof("input")
     if kind == "body":
@@ -225,8 +239,17 @@ def request_of(request: RunRequest, model: str) -> tuple[str, bytes, bool]:
         messages = [{"role": "user", "content": request.prompt}]
     else:
         raise InvalidRequest("The run has no input; give a prompt, messages or a body.")
-    body = {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
-    return "chat/completions", msgspec.json.encode(body), True
+    return ApiRequest("chat/completions", _streaming({"model": model, "messages": messages}), True)
+
+
+def refuses_to_stream(status: int, body: bytes) -> bool:
+    """Whether a refusal may be of what IOP has put into the body. A wrong guess costs one more refusal."""
+    return status in (400, 422) and b"stream" in body
+
+
+def _streaming(fields: dict[str, Any], options: Any = None) -> bytes:
+    asked = (options if isinstance(options, dict) else {}) | {"include_usage": True}
+    return msgspec.json.encode(fields | {"stream": True, "stream_options": asked})
 
 
 def _checked_messages(messages: bytes) -> bytes:
@@ -238,16 +261,17 @@ def _checked_messages(messages: bytes) -> bytes:
     raise InvalidRequest("`messages` must be a JSON list of messages.")
 
 
-def _passed_on(api: str, body: bytes, model: str) -> tuple[str, bytes, bool]:
+def _passed_on(api: str, body: bytes, model: str) -> ApiRequest:
     if not all(part.replace("_", "").isalnum() for part in api.split("/")):
         raise InvalidRequest(f"{api[:80]!r} is not the path of a model API.")
     try:
         fields: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        streams = msgspec.json.decode(fields.get("stream", b"null")) is True
+        stream = msgspec.json.decode(fields.get("stream", b"null"))
         options = msgspec.json.decode(fields.get("stream_options", b"null"))
     except (msgspec.DecodeError, RecursionError):
         raise InvalidRequest("The request's body must be a JSON object.") from None
     fields["model"] = model
-    if streams and api in ("chat/completions", "completions"):
-        fields["stream_options"] = (options if isinstance(options, dict) else {}) | {"include_usage": True}
-    return api, msgspec.json.encode(fields), streams
+    plain = msgspec.json.encode(fields)
+    if api not in ("chat/completions", "completions") or not isinstance(stream, bool | None):
+        return ApiRequest(api, plain, stream is True)
+    return ApiRequest(api, _streaming(fields, options), stream is True, b"" if stream else plain)

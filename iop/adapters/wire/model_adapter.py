@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
@@ -44,12 +45,15 @@ def read_model_settings(target: TargetConfig, kind: type[AnySettings]) -> AnySet
 
 
 class Asked(NamedTuple):
-    """What a backend is asked, below the URL of its target, and who reads its reply."""
+    """What a backend is asked, below the URL of its target, and who may read its reply. `plain`, if any: what to ask
+    instead where the backend refuses to stream.
+    """
 
     path: str
     body: bytes
-    reader: Reader
+    readers: tuple[Reader, ...]
     headers: dict[str, str] = {}
+    plain: bytes = b""
 
 
 @implementer(IAdapter, IHealth)
@@ -70,14 +74,14 @@ class ModelAdapter:
             asked = self._request(spec.request, settings)
         except IOPError as error:
             return refused(sink, error)
-        run = ModelRun(spec, sink, asked.reader, settings.url)
+        run = ModelRun(spec, sink, asked.readers, settings.url)
 
-        def ask(receiver: Receiver) -> Exchange:
+        def ask(body: bytes, receiver: Receiver) -> Exchange:
             return self._client(settings).ask(
-                b"POST", f"{settings.url}/{asked.path}", asked.headers, asked.body, receiver,
+                b"POST", f"{settings.url}/{asked.path}", asked.headers, body, receiver,
                 first_byte_s=settings.first_byte_s, idle_s=settings.idle_s, again=spec.may_repeat)
 
-        run.begin(ask)
+        run.begin(partial(ask, asked.body), partial(ask, asked.plain) if asked.plain else None)
         return run
 
     def check(self) -> Deferred[dict[str, str]]:

@@ -11,7 +11,7 @@ from twisted.web.http_headers import Headers
 
 from iop import events
 from iop.adapters.executions import Execution
-from iop.adapters.wire.chat import error_text
+from iop.adapters.wire.chat import error_text, refuses_to_stream
 from iop.adapters.wire.exchange import Exchange, Receiver
 from iop.errors import IOPError, UpstreamError
 from iop.proto.run_pb2 import Outcome, RuntimeEvent, Usage
@@ -20,6 +20,8 @@ from iop.runs import ExecutionSpec
 ERROR_BODY_BYTES = 64 * 1024
 LINGER_S = 1.0                     # between the backend's last word and the end of the body
 RETRYABLE = frozenset((408, 425, 429, 500, 502, 503, 504))
+
+Ask = Callable[[Receiver], Exchange]
 
 
 class Reader(Protocol):
@@ -35,20 +37,24 @@ class Reader(Protocol):
 
 
 class ModelRun(Execution):
-    """See the module. `ask(receiver)` sends the request; `reader` reads a reply of 200."""
+    """See the module. Of `readers` the one of the reply's media type reads a reply of 200."""
 
-    def __init__(self, spec: ExecutionSpec, sink: Any, reader: Reader, backend: str) -> None:
+    def __init__(self, spec: ExecutionSpec, sink: Any, readers: tuple[Reader, ...], backend: str) -> None:
         super().__init__(sink)
         self._spec = spec
-        self._reader = reader
+        self._readers = readers
+        self._reader = readers[0]
         self._backend = backend
         self._exchange: Exchange | None = None
+        self._ask_plainly: Ask | None = None
         self._status = 0
         self._pieces: list[bytes] = []
         self._error_bytes = 0
         self._has_output = False
 
-    def begin(self, ask: Callable[[Receiver], Exchange]) -> None:
+    def begin(self, ask: Ask, ask_plainly: Ask | None = None) -> None:
+        """`ask` sends the request; `ask_plainly` does once more without the wish for a stream, where that is refused."""
+        self._ask_plainly = ask_plainly
         self._exchange = ask(self)
 
     def _stop(self, error: IOPError) -> None:
@@ -75,7 +81,7 @@ class ModelRun(Execution):
         if status != 200:
             return
         media_type = _first(headers, b"content-type")
-        fault = _encoding_fault(headers) or self._media_fault(media_type)
+        fault = _encoding_fault(headers) or self._choose_reader(media_type)
         if fault:
             self._abort(UpstreamError(fault, status=status))
             return
@@ -83,9 +89,13 @@ class ModelRun(Execution):
         self._emit([events.started(self._spec.adapter, self._spec.target, self._backend,
                                    response=msgspec.json.encode(response))])
 
-    def _media_fault(self, media_type: bytes) -> str:
-        if media_type.partition(b";")[0].strip().lower() == self._reader.media_type:
-            return ""
+    def _choose_reader(self, media_type: bytes) -> str:
+        """Empty, or why nobody reads this reply."""
+        told = media_type.partition(b";")[0].strip().lower()
+        for reader in self._readers:
+            if reader.media_type == told:
+                self._reader = reader
+                return ""
         return (f"The backend answered with the content type {media_type[:100].decode('latin-1')!r} where "
                 f"{self._reader.media_type.decode()!r} was asked for.")
 
@@ -110,6 +120,9 @@ class ModelRun(Execution):
         if self._stopped is not None:
             self._end_with(self._stopped)
             return
+        if self._ask_plainly is not None and refuses_to_stream(self._status, b"".join(self._pieces)):
+            self._begin_again(self._ask_plainly)
+            return
         error = self._conclude(error) if self._status == 200 else self._refusal(error)
         if error is None:
             self._complete()
@@ -117,6 +130,14 @@ class ModelRun(Execution):
         if self._has_output and isinstance(error, UpstreamError):
             error.retryable = False         # type: ignore[misc]  # output has been seen
         self._end_with(error)
+
+    def _begin_again(self, ask: Ask) -> None:
+        """A refused request has begun nothing; the next answer counts, whatever it is."""
+        self._ask_plainly = None
+        self._status, self._pieces, self._error_bytes = 0, [], 0
+        self._exchange = ask(self)
+        if self._paused:
+            self._exchange.pause()
 
     # readings
 

@@ -1,0 +1,135 @@
+"""One whole answer of the chat/completions and completions APIs out of the chunks of its stream. Pure.
+
+A backend is asked to stream also for a client that does not: only so does it notice soon that nobody waits any more. What
+comes out is what it would have answered by itself, but for what docs/adr/0012-joined-answers.md names.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from iop.adapters.wire.chat import BODY_BYTES, WholeReader, decode_leniently, error_text
+from iop.adapters.wire.lines import EventSplitter
+from iop.adapters.wire.pieces import Row
+from iop.errors import UpstreamError
+from iop.proto.run_pb2 import RuntimeEvent
+
+_INSTEAD = ("tool_calls", "function_call", "refusal", "audio")     # what a message without content has
+_PADDING = "obfuscation"                                           # random letters in OpenAI's chunks, of no meaning
+
+
+class WholeAnswer:
+    """Takes chunks; `body()` is the answer. What it holds stays under twice `limit_bytes`; the body is not measured."""
+
+    def __init__(self, limit_bytes: int = BODY_BYTES) -> None:
+        self._limit = limit_bytes
+        self._at_most = 0                # bytes of what is held: the sum of the chunks, and exact once that is too much
+        self._fields: dict[str, Any] = {}
+        self._choices = Row()
+
+    def add(self, payload: bytes) -> None:
+        """Raises UpstreamError for the backend's own error, for what cannot be read and for what is too long."""
+        chunk = _decoded(payload)
+        error = chunk.pop("error", None)
+        if error is not None:
+            raise UpstreamError(f"The backend ended its stream with an error: {error_text(payload)}",
+                                status=_status(error), body=payload[:65536])
+        choices = chunk.pop("choices", None)
+        for name, value in chunk.items():
+            if value is not None or name not in self._fields:
+                self._fields[name] = value
+        if isinstance(choices, list):
+            self._choices.add([{"index": 0} | choice for choice in choices if isinstance(choice, dict)])
+        self._measure(len(payload))
+
+    def _measure(self, size: int) -> None:
+        """A token of 4 bytes comes in a chunk of 200: the sum alone would refuse answers far below the limit."""
+        self._at_most += size
+        if self._at_most > 2 * self._limit:
+            self._at_most = len(_encoded([self._choices.whole(), self._fields]))
+            if self._at_most > self._limit:
+                raise UpstreamError(f"The backend's reply has more than {self._limit} bytes, which is the limit of one.")
+
+    def body(self) -> bytes:
+        """Raises UpstreamError unless there is a choice and each has ended."""
+        choices = [_choice(found) for found in self._choices.whole()]
+        if not choices or not all(choice.get("finish_reason") for choice in choices):
+            raise UpstreamError("The backend's stream ended without a finish_reason; it may be cut.", status=200)
+        fields = {name: value for name, value in self._fields.items() if name != _PADDING}
+        if isinstance(fields.get("object"), str):
+            fields["object"] = fields["object"].removesuffix(".chunk")
+        return _encoded(fields | {"choices": choices})
+
+
+def _choice(found: dict[str, Any]) -> dict[str, Any]:
+    delta = found.pop("delta", None)
+    return found if delta is None else found | {"message": _message(delta)}
+
+
+def _message(delta: dict[str, Any]) -> dict[str, Any]:
+    """As OpenAI has it: content is null where something else stands for it; calls have no index."""
+    message = {"role": "assistant", "content": ""} | delta
+    message["content"] = message["content"] or (None if any(delta.get(name) for name in _INSTEAD) else "")
+    for call in delta.get("tool_calls") or ():
+        if isinstance(call, dict):
+            call.pop("index", None)
+    return message
+
+
+def _status(error: Any) -> int:
+    """That of the answer which the error would have been without a stream, where it says so (vLLM and llama.cpp do)."""
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 0
+
+
+def _decoded(payload: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        value = decode_leniently(payload)
+    if not isinstance(value, dict):
+        raise UpstreamError("The backend sent a chunk that is no JSON object.")
+    return value
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:                   # half characters; two that came apart are one again
+        return json.dumps(value, default=msgspec.json.decode).encode("ascii")
+
+
+class JoiningReader(WholeReader):
+    """A reply that streams, told as if it did not: one output event, whose raw is the whole answer."""
+
+    media_type = b"text/event-stream"
+
+    def __init__(self, limit_bytes: int = BODY_BYTES) -> None:
+        super().__init__(limit_bytes)
+        self._splitter = EventSplitter()
+        self._answer = WholeAnswer(limit_bytes)
+
+    def feed(self, data: bytes) -> list[RuntimeEvent]:
+        return self._joined(self._splitter.feed(data))
+
+    def finish(self) -> list[RuntimeEvent]:
+        return self._joined(self._splitter.finish())
+
+    def _joined(self, payloads: list[bytes]) -> list[RuntimeEvent]:
+        try:
+            return self._told(payloads)
+        except RecursionError:
+            raise UpstreamError("The backend sent a chunk that is nested too deep.") from None
+
+    def _told(self, payloads: list[bytes]) -> list[RuntimeEvent]:
+        """The answer, once the end's marker is among the payloads; what follows that is not looked at."""
+        for payload in payloads:
+            if payload[:6] == b"[DONE]" and not self.done:
+                super().feed(self._answer.body())
+                return super().finish()
+            if payload and not self.done:
+                self._answer.add(payload)
+        return []
