@@ -1,6 +1,6 @@
 """Make tiny models that a real llama.cpp server runs, and whose text is known before: for tests and the demo.
 
-    python tools/tiny_gguf.py FOLDER          writes hello.gguf, count.gguf and loop.gguf
+    python tools/tiny_gguf.py FOLDER          writes hello.gguf, count.gguf, loop.gguf and tool.gguf
 
 The weights spell a chain of words in the form of a Llama: attention and feed-forward are zero, so the logits depend on
 the last token alone, and the output row of each word's successor is that word's own embedding. The same text comes at
@@ -19,6 +19,7 @@ import numpy as np
 HELLO = "Hello from a real llama.cpp server, driven by IOP on your own machine."
 COUNT = tuple(f"{number}" for number in range(1, 401))
 LOOP = tuple(f"tick{number}" for number in range(1, 65))
+TOOL = ('<tool_call>\n{"name":', '"weather",', '"arguments":', '{"city":', '"Rome",', '"days":', "3}}\n</tool_call>")
 
 WIDTH = 256                     # random directions of this width are far enough apart for 1,000 tokens
 HEADS = 4
@@ -30,6 +31,15 @@ SPACE = "\u2581"                # how the tokenizer writes a blank
 # ChatML; every prompt ends with a newline, the token that the chain hangs on.
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+# Of a model with tools: llama.cpp learns from it how a call is spelled, and allows calls only in that form.
+TOOL_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n<tools>\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}</tools><|im_end|>\n"
+    "{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.tool_calls %}"
+    "{% for call in message.tool_calls %}<tool_call>\n"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}'
+    "\n</tool_call>{% endfor %}{% else %}{{ message.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 
 _NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
 _SPECIAL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
@@ -64,7 +74,7 @@ def _matrices(size: int, first_word: int, endless: bool) -> tuple[np.ndarray, np
     return embeddings, output
 
 
-def write_model(path: str, words: Sequence[str], *, endless: bool = False) -> str:
+def write_model(path: str, words: Sequence[str], *, endless: bool = False, template: str = TEMPLATE) -> str:
     """Write a model that answers every prompt with `words` joined by blanks, over and over when `endless`."""
     tokens, scores, types = _vocabulary(words)
     embeddings, output = _matrices(len(tokens), len(tokens) - len(words), endless)
@@ -89,7 +99,7 @@ def write_model(path: str, words: Sequence[str], *, endless: bool = False) -> st
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(False)
     writer.add_add_space_prefix(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)
     _add_tensors(writer, embeddings, output)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -115,12 +125,13 @@ def _add_tensors(writer: gguf.GGUFWriter, embeddings: np.ndarray, output: np.nda
 
 
 def write_all(folder: str) -> dict[str, str]:
-    """The three models; returns {name: path}. `hello` ends by itself, `count` after 400 words, `loop` never."""
+    """The models; returns {name: path}. `hello` ends by itself, `count` after 400 words, `loop` never, `tool` by a call."""
     os.makedirs(folder, exist_ok=True)
     return {
         "hello": write_model(os.path.join(folder, "hello.gguf"), HELLO.split(" ")),
         "count": write_model(os.path.join(folder, "count.gguf"), ["Counting:", *COUNT]),
         "loop": write_model(os.path.join(folder, "loop.gguf"), LOOP, endless=True),
+        "tool": write_model(os.path.join(folder, "tool.gguf"), TOOL, template=TOOL_TEMPLATE),
     }
 
 

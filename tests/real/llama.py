@@ -35,13 +35,19 @@ class LlamaServer:
         with urllib.request.urlopen(self.url + path, timeout=5) as reply:
             return json.load(reply)
 
+    def post(self, path: str, body: bytes) -> Any:
+        """JSON of a POST; blocks as well."""
+        request = urllib.request.Request(self.api + path, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            return json.load(reply)
+
     def busy_slots(self) -> int:
         return sum(slot["is_processing"] for slot in self.get("/slots"))
 
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """{name: path} of the models hello, count and loop."""
+    """{name: path} of the models hello, count, loop and tool."""
     for needed in ("xllamacpp", "gguf"):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed; `pip install -e .[test]` brings it")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import pytest_twisted
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
@@ -63,6 +64,58 @@ async def test_a_body_without_streaming_comes_whole(llama_server: Callable[..., 
     await run.ended(20)
     assert run.sink.kinds == ["started", "output"] and run.sink.text() == HELLO
     assert json.loads(run.sink.events[1].raw)["timings"], "the backend's own fields travel along"
+    await run.close()
+
+
+CITY = {"type": "function", "function": {"name": "weather", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}}}
+
+
+@pytest.mark.parametrize(("model", "api", "asked"), [
+    ("hello", "chat/completions", {}), ("hello", "chat/completions", {"max_tokens": 4}),
+    ("hello", "chat/completions", {"n": 2, "max_tokens": 4, "logprobs": True, "top_logprobs": 2}),
+    ("hello", "completions", {"prompt": "hi\n"}), ("hello", "completions", {"prompt": "hi\n", "logprobs": 2}),
+    ("tool", "chat/completions", {"tools": [CITY], "tool_choice": "required"})])
+@pytest_twisted.ensureDeferred
+async def test_a_joined_answer_is_field_for_field_the_servers_own(
+        llama_server: Callable[..., LlamaServer], model: str, api: str, asked: dict[str, Any]) -> None:
+    server = llama_server(model)
+    chat = {} if api == "completions" else {"messages": [{"role": "user", "content": "hi"}]}
+    body = json.dumps({"model": model, "temperature": 0, "seed": 1, "cache_prompt": False} | chat | asked).encode()
+    own = await deferToThread(server.post, f"/{api}", body)
+    run = ask(server, body=body, api=api)
+    await run.ended(20)
+    assert json.loads(run.sink.events[0].started.response)["content_type"] == "text/event-stream"
+    joined = json.loads(run.sink.events[1].raw)
+    if model == "tool":
+        assert own["choices"][0]["message"]["tool_calls"], "the model has made its call"
+        assert own["choices"][0]["message"].pop("content") == "", "where OpenAI says null"
+        assert joined["choices"][0]["message"].pop("content") is None
+    assert without_chance(joined) == without_chance(own)
+    await run.close()
+
+
+def without_chance(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer without what two answers never share: ids, the clock, and how long it took."""
+    for choice in answer["choices"]:
+        for call in choice.get("message", {}).get("tool_calls", ()):
+            assert call.pop("id")
+    assert answer.pop("id") and answer.pop("created")
+    timings = {name: value if name.endswith("_n") else type(value) for name, value in answer["timings"].items()}
+    return answer | {"timings": timings}
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_stop_frees_the_slot_also_of_an_answer_in_one_piece(llama_server: Callable[..., LlamaServer]) -> None:
+    server = llama_server("loop")
+    run = ask(server, body=b'{"messages":[{"role":"user","content":"hi"}]}', api="chat/completions")
+    await until(lambda: run.sink.kinds, 20)
+    assert await deferToThread(server.busy_slots) == 1
+    run.execution.stop(Cancelled())
+    stopped = reactor.seconds()
+    assert (await run.ended())[0] == "cancelled"
+    while await deferToThread(server.busy_slots):
+        assert reactor.seconds() - stopped < 1, "asked without a stream, it takes more than a second"
     await run.close()
 
 
