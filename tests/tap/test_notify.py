@@ -66,3 +66,10 @@ def test_reloading_carries_the_monotonic_time(systemd):
 
 def test_a_systemd_that_went_away_disturbs_nothing(tmp_path):
     Notifier(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
+
+
+def test_a_start_in_place_speaks_to_the_same_socket():
+    environment = {"NOTIFY_SOCKET": "@iop", "PATH": "/bin"}
+    notifier = Notifier(Clock(), environment)
+    assert notifier.handed_on(environment) == {"NOTIFY_SOCKET": "@iop", "PATH": "/bin"}
+    assert Notifier(Clock(), {}).handed_on({"A": "1"}) == {"A": "1"}
