@@ -24,6 +24,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=100_000)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 Bytes = Annotated[int, Meta(ge=0, le=2 ** 53)]   # beyond, JSON readers and 64 bits disagree
+SpoolBytes = Annotated[int, Meta(ge=32 * 1024 * 1024, le=2 ** 53)]   # a few of its segments, or nothing could ever move
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -168,6 +169,12 @@ class EdgeAddress(_Strict):
     token_file: str = "token"
 
 
+class SpoolConfig(_Strict):
+    """Events on the node's disk that the edge has not acknowledged."""
+
+    quota_bytes: SpoolBytes = 256 * 1024 * 1024      # above it, all runs of the node are held back
+
+
 class PolicyConfig(_Strict):
     """What the owner of this machine allows. Read at start and on SIGHUP; never from the link."""
 
@@ -183,6 +190,7 @@ class PolicyConfig(_Strict):
 class _NodeFile(_Strict):
     node: NodeIdentity
     edge: EdgeAddress
+    spool: SpoolConfig = SpoolConfig()
     policy: PolicyConfig = PolicyConfig()
     adapters: dict[str, Any] = {}    # targets that this machine's owner defines; all there is under `locked`
 
@@ -192,6 +200,7 @@ class NodeConfig(_Config, frozen=True, kw_only=True):
 
     node: NodeIdentity
     edge: EdgeAddress
+    spool: SpoolConfig
     policy: PolicyConfig
     adapters: list[node_pb2.AdapterConfig]
 
@@ -223,8 +232,8 @@ def load_node(file: str) -> NodeConfig:
     if parsed.policy.mode == "trusting" and not parsed.policy.trust_edge_commands:
         raise document.error(("policy", "mode"), "policy.mode `trusting` also needs `trust_edge_commands: true`, since "
                              "it lets the edge run any program on this machine.")
-    return NodeConfig(file=file, node=parsed.node, edge=parsed.edge, policy=parsed.policy, document=document,
-                      adapters=read_adapters(document, parsed.adapters, ("adapters",)))
+    return NodeConfig(file=file, node=parsed.node, edge=parsed.edge, spool=parsed.spool, policy=parsed.policy,
+                      document=document, adapters=read_adapters(document, parsed.adapters, ("adapters",)))
 
 
 def read_adapters(document: Document, value: Any, path: Path) -> list[node_pb2.AdapterConfig]:
