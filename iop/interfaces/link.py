@@ -20,6 +20,9 @@ class ILink(Interface):
         TooLarge when it exceeds the largest transfer.
         """
 
+    def send_packed(kind, packed):
+        """The same for a message that is encoded already, of whose shape the sender is sure."""
+
     def close(code, message):
         """Say Goodbye and close; aborts after 5 s when the peer does not take it."""
 

@@ -144,6 +144,10 @@ class LinkProtocol(Int32StringReceiver):
         for string in self.session.encode(kind, message):
             self.sendString(string)
 
+    def send_packed(self, kind: str, packed: bytes) -> None:
+        for string in self.session.encode_packed(kind, packed):
+            self.sendString(string)
+
     def close(self, code: str, message: str) -> None:
         """Say Goodbye, where it is greeted, and close; the transport is aborted 5 s later where it still stands."""
         if self.session.state in OVER:

@@ -119,8 +119,12 @@ def pack(kind: str, message: Any) -> bytes:
     """The encoded Frame of a message, without copying the message into one."""
     if message.__class__ is not _TYPES[kind]:
         raise LocalProtocolError(f"A frame of kind {kind} cannot hold a {type(message).__name__}.")
-    body = message.SerializeToString()
-    return _TAGS[kind] + _varint(len(body)) + body
+    return framed(kind, message.SerializeToString())
+
+
+def framed(kind: str, packed: bytes) -> bytes:
+    """The encoded Frame around an encoded message."""
+    return _TAGS[kind] + _varint(len(packed)) + packed
 
 
 class Session:
@@ -212,13 +216,21 @@ class Session:
                 check(message)
             except TooMany as error:
                 raise TooLarge(str(error)) from None
-        if len(packed) <= self.limits.part_bytes and len(packed) <= self.max_length:
-            strings = [packed]
-        else:
-            strings = self._in_parts(kind, packed)
+        strings = self._strings(kind, packed)
         if kind in _MOVING:
             self._moved(kind, message, LocalProtocolError)
         return strings
+
+    def encode_packed(self, kind: str, packed: bytes) -> list[bytes]:
+        """The same for an encoded message, which is not looked into: of a kind that moves nothing, within its caps."""
+        if kind not in self._sendable or kind in _MOVING:
+            return self._unsendable(kind)
+        return self._strings(kind, framed(kind, packed))
+
+    def _strings(self, kind: str, packed: bytes) -> list[bytes]:
+        if len(packed) <= self.limits.part_bytes and len(packed) <= self.max_length:
+            return [packed]
+        return self._in_parts(kind, packed)
 
     def _unsendable(self, kind: str) -> list[bytes]:
         if self.state in OVER:

@@ -24,7 +24,8 @@ def node_commands(start_again: Callable[[], object]) -> CommandTable:
         """How this node is: link, policy, runs, what waits to be acknowledged."""
         return {
             "node_id": node.node_id, "version": VERSION_TEXT, "pid": os.getpid(), "policy_mode": node.tools.policy.mode,
-            "draining": node.draining, "running": len(node.runs), "unacknowledged_bytes": node.outbox.size_bytes,
+            "draining": node.draining, "running": len(node.runs), "unacknowledged_bytes": node.spool.size_bytes,
+            "spool_bytes": node.spool.disk_bytes, "spool_stuck": node.spool.stuck or None,
             "link": {"epoch": node.link.epoch, "edge": node.link.peer_id} if node.link is not None else None,
             "config_revision": node.offers.revision, "facts": dict(node.facts),
         }

@@ -2,8 +2,11 @@
 
 ::
 
-    start: record opened --> orphans ended --> their runs closed in the record --> own targets --> dial
-    stop:  no new runs --> running ones stopped --> their endings acknowledged --> Goodbye --> record closed
+    start:   record opened --> spool read --> open attempts taken up or ended --> orphans ended --> own targets --> dial
+    stop:    no new runs --> running ones stopped --> their endings acknowledged --> Goodbye --> spool, record closed
+    suspend: no new runs --> what cannot outlive this process ends, or is stopped --> the rest let go --> Goodbye --> ...
+
+What the edge has not acknowledged by then stays in the spool, and the next start sends it.
 """
 
 from __future__ import annotations
@@ -20,13 +23,16 @@ from twisted.python.failure import Failure
 
 from iop.errors import NodeRestarted
 from iop.files import remove_ready, write_ready
-from iop.node.orphans import close_record, end_orphans
+from iop.node.box import Key
+from iop.node.earlier import Earlier
+from iop.node.orphans import end_orphans
 from iop.proto.node_pb2 import NodeConfigPayload
 
 log = Logger()
 
 STOP_S = 11.0     # a stop's ladder (3 and 5 s by default), a sweep, and the acknowledgements
 KILL_S = 3.0      # then KILL
+DRAIN_S = 20.0    # a suspended node waits for runs that cannot outlive it
 LAST_S = 1.0      # for what that caused; 20 s in all, with the Goodbye (5 s at most)
 
 
@@ -77,22 +83,32 @@ class Lifecycle:
     async def _start(self, service: Any) -> None:
         remove_ready(self._ready_file)
         await service.record.open()
-        if self._reactor is not None:
-            await self._clear(service)
+        await self._clear(service)
         service.offers.apply(NodeConfigPayload(whole=True))
         if self._dial is not None and not self._stopping:
             self._told("dialing the edge")
             self._dial()
 
     async def _clear(self, service: Any) -> None:
-        """Nothing of an earlier instance is left when the edge hears of this one."""
+        """What an earlier start left goes on or ends, before the edge hears of this one."""
+        service.spool.recover()
+        survivors = await self._survivors(service)
         earlier = await service.record.open_runs()
-        left = await end_orphans(self._reactor, self._marker, earlier)
+        going_on = Earlier(service).settle(earlier, survivors)
+        service.spool.flush()
+        if self._reactor is None:
+            return
+        left = await end_orphans(self._reactor, self._marker,
+                                 [run for run in earlier if (run.run_id, run.attempt) not in going_on],
+                                 frozenset(f"IOP_RUN_ID={run_id}".encode() for run_id, _ in going_on))
         if left:
             log.error("{count} processes of an earlier start of this node cannot be ended", count=left)
-        await close_record(service.record, earlier)
-        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), shutil.rmtree,
-                                        os.path.join(self._state, "runs"), True)
+        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), _clear_folders,
+                                        os.path.join(self._state, "runs"), frozenset(run_id for run_id, _ in going_on))
+
+    async def _survivors(self, service: Any) -> set[Key]:
+        spawner = service.tools.spawner
+        return await spawner.survivors() if spawner is not None else set()
 
     def configured(self, link: Any) -> None:
         """The edge knows all of this node: work may come."""
@@ -106,29 +122,48 @@ class Lifecycle:
     # --- stopping
 
     async def stop(self, service: Any) -> None:
-        self._stopping = True
-        remove_ready(self._ready_file)
-        if self._starting is not None and not self._starting.called:
-            await _after(self._starting)
-        service.tell_status()
+        await self._close(service)
         for run in service.runs:
             run.stop(NodeRestarted("The node was stopped while it was driving this run."))
+        service.spool.flush()
         await self._until_settled(service, STOP_S)
         if service.runs:
             log.warn("{count} runs do not end; killing what they started", count=len(service.runs))
             killed = service.tools.spawner.kill_all()
             await _bounded(killed, KILL_S, service.clock)
             await self._until_settled(service, LAST_S)
+        await self._let_go(service)
+
+    async def suspend(self, service: Any) -> None:
+        """Like a stop, but what outlives this process is left to the one that comes after it."""
+        await self._close(service)
+        service.drain(True)
+        service.suspending = True
+        await self._until_settled(service, DRAIN_S)
+        for run in service.runs:
+            if not run.outlives:
+                run.stop(NodeRestarted("The node was started again while it was driving this run."))
+        service.spool.flush()
+        await self._until_settled(service, LAST_S)
+        service.runs.detach()
+        await self._let_go(service)
+
+    async def _close(self, service: Any) -> None:
+        """No new work."""
+        self._stopping = True
+        remove_ready(self._ready_file)
+        if self._starting is not None and not self._starting.called:
+            await _after(self._starting)
+        service.tell_status()
+
+    async def _let_go(self, service: Any) -> None:
         if self._hang_up is not None:
             await self._hang_up()
         service.stop_timers()
         for backend in list(service.offers.backends.values()):
             backend.retire()
+        service.spool.close()
         await service.record.close()
-
-    async def suspend(self, service: Any) -> None:
-        """Like a stop, for another image of this process that goes on with what is supervised."""
-        await self.stop(service)
 
     def settled(self, service: Any) -> None:
         """Called whenever a run or an acknowledgement came to its end."""
@@ -137,7 +172,9 @@ class Lifecycle:
             settling.callback(None)
 
     def _is_settled(self, service: Any) -> bool:
-        return not service.runs and (service.link is None or not len(service.outbox))
+        if service.suspending:
+            return all(run.outlives for run in service.runs)
+        return not service.runs and (service.link is None or not len(service.spool))
 
     async def _until_settled(self, service: Any, limit_s: float) -> None:
         if self._is_settled(service):
@@ -169,3 +206,11 @@ def _bounded(source: Deferred[None], limit_s: float, clock: Any) -> Deferred[Non
 
     source.addBoth(done)
     return waiting
+
+
+def _clear_folders(folder: str, spared: frozenset[str]) -> None:
+    """Blocking: remove the folders of runs, but for those of `spared`."""
+    if os.path.isdir(folder):
+        for name in os.listdir(folder):
+            if name not in spared:
+                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)

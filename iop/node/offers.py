@@ -92,6 +92,15 @@ class Offers:
         self._built_from.clear()
         return self._answer(set(self._asked) | set(self._own), last_good=False)
 
+    def rebuilt(self, name: str, config: node_pb2.TargetConfig) -> Backend:
+        """A backend apart from the others, for one run of an earlier start of the node. Raises ConfigError."""
+        factory = next((factory for factory in self._factories() if factory.name == name), None)
+        if factory is None:
+            raise ConfigError(f"This node has no adapter {name} any more.")
+        settings = factory.settings(config)
+        return Backend(factory, factory.build({config.name: settings}, self._tools),
+                       {config.name: OfferedTarget(config=config, settings=settings)}, 0)
+
     def faults(self) -> list[ConfigFault]:
         """What stands refused now."""
         return [fault for answer in self._answers.values() for fault in answer.faults]

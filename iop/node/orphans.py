@@ -11,8 +11,6 @@ from twisted.internet import threads
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from iop.errors import NodeRestarted
-from iop.events import outcome_of
 from iop.node import processes
 
 log = Logger()
@@ -22,23 +20,16 @@ LIMIT_S = 12.0    # KILL again until none is left
 PAUSE_S = 0.05
 
 
-def end_orphans(reactor: Any, marker: str, recorded: Iterable[Any]) -> Deferred[int]:
-    """End every process that carries `marker` (NAME=value) or stands in `recorded` NodeRuns; how many could not be."""
-    return threads.deferToThreadPool(reactor, reactor.getThreadPool(), end_all, marker, list(recorded))
+def end_orphans(reactor: Any, marker: str, recorded: Iterable[Any], spared: frozenset[bytes] = frozenset()) -> Deferred[int]:
+    """End every process that carries `marker` (NAME=value) or stands in `recorded` NodeRuns, but for those that carry one of
+    the `spared` markers; how many could not be."""
+    return threads.deferToThreadPool(reactor, reactor.getThreadPool(), end_all, marker, list(recorded), spared)
 
 
-async def close_record(record: Any, open_runs: Iterable[Any]) -> None:
-    """The runs of an earlier instance have ended; the edge ends them too, since this one does not report them."""
-    outcome = outcome_of(NodeRestarted()).SerializeToString()
-    for run in open_runs:
-        log.info("run {run_id} ended with an earlier start of this node", run_id=run.run_id)
-        await record.end(run.run_id, run.attempt, "failed", outcome)
-
-
-def end_all(marker: str, recorded: Iterable[Any] = ()) -> int:
+def end_all(marker: str, recorded: Iterable[Any] = (), spared: frozenset[bytes] = frozenset()) -> int:
     """Blocking: TERM, then KILL until none is left; how many are left nevertheless."""
     known = _still_there(recorded)
-    found = _signal_all(marker.encode(), known, signal.SIGTERM)
+    found = _signal_all(marker.encode(), known, signal.SIGTERM, spared)
     if not found:
         return 0
     log.info("ending {count} processes of an earlier start of this node", count=found)
@@ -46,7 +37,7 @@ def end_all(marker: str, recorded: Iterable[Any] = ()) -> int:
     while found and time.monotonic() < started + TERM_S + LIMIT_S:
         time.sleep(PAUSE_S)
         late = time.monotonic() > started + TERM_S
-        found = _signal_all(marker.encode(), known, signal.SIGKILL if late else 0)
+        found = _signal_all(marker.encode(), known, signal.SIGKILL if late else 0, spared)
     return found
 
 
@@ -57,8 +48,8 @@ def _still_there(recorded: Iterable[Any]) -> dict[int, int]:
             if run.pid and run.boot_id == boot and processes.start_ticks(run.pid) == run.start_ticks}
 
 
-def _signal_all(marker: bytes, known: dict[int, int], number: int) -> int:
+def _signal_all(marker: bytes, known: dict[int, int], number: int, spared: frozenset[bytes]) -> int:
     """Signal each once (0: none), remembering all that were seen; how many there are."""
-    found = processes.members(marker, known, tuple(known), number=number)
+    found = processes.members(marker, known, tuple(known), number=number, spared=spared)
     known.update((process.pid, process.start_ticks) for process in found)
     return len(found)

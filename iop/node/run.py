@@ -2,15 +2,17 @@
 
 ::
 
-    waiting --start--> running --stop(error)--> stopping    (for as long as the execution says it may take)
-       |                  |                        |
-       +---stop-----------+------------------------+--> ended   (once; nothing is emitted after it)
+    waiting --start, take_up--> running --stop(error)--> stopping    (for as long as the execution says it may take)
+       |                          |  |                     |
+       |                          |  +------detach---------+--> detached    (another start of the node takes it up)
+       +---stop-------------------+------------------------+--> ended       (once; nothing is emitted after it)
+
+An ending is told to the keeper once the spool has it on disk.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IReactorTime
@@ -19,25 +21,36 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from iop import events
-from iop.errors import AdapterError, Cancelled, IdleTimeout, InvalidRequest, IOPError, OutputLimit, RunTimeout
-from iop.interfaces import IAdapter, IExecution, IRunSink, ITakesInput
-from iop.proto import run_pb2
-from iop.proto.run_pb2 import EventBatch, Outcome, RuntimeEvent
+from iop.errors import (
+    AdapterError,
+    Cancelled,
+    FirstOutputTimeout,
+    IdleTimeout,
+    InvalidRequest,
+    IOPError,
+    OutputLimit,
+    RunTimeout,
+    SpoolCorrupt,
+    StartTimeout,
+)
+from iop.interfaces import IAdapter, IExecution, IOutlives, IResumes, IRunSink, ITakesInput
+from iop.node.box import Kept
+from iop.node.tally import EVENT_BYTES, Tally
+from iop.proto.run_pb2 import Outcome, RuntimeEvent
+from iop.proto.spool_pb2 import SpoolEntry
 from iop.runs import ExecutionSpec
 
 log = Logger()
-
-BATCH_EVENTS = 1000         # the link's cap
-EVENT_BYTES = 32 * 1024 * 1024  # of one output; what the link carries, with room for what surrounds it
-BATCH_BYTES = 1024 * 1024   # what travels as one payload, but for a single event that is larger
 
 
 class RunKeeper(Protocol):
     """What a run tells: the service."""
 
-    def batch_emitted(self, run: Run, batch: EventBatch) -> None: ...
+    def emitted(self, run: Run, batches: Sequence[Kept], payload: bytes, mark: bytes, ended: bool) -> None:
+        """To the spool with it."""
 
-    def run_ended(self, run: Run, kind: str, outcome: Outcome) -> None: ...
+    def run_ended(self, run: Run, kind: str, outcome: Outcome) -> None:
+        """The spool has its ending."""
 
 
 @implementer(IRunSink)
@@ -56,28 +69,49 @@ class Run:
         self._execution: IExecution | None = None
         self._stopped_by: IOPError | None = None
         self._stopped_at = 0.0
-        self._seq = 0
-        self._bytes = 0
-        self._digest = hashlib.sha256()
-        self._dropped: dict[int, int] = {}    # bytes over the output limit, by channel
+        self._ending: tuple[str, Outcome] | None = None
+        self._tally = Tally(spec.run_id, spec.attempt, spec.limits.output_bytes)
         self._paused = False
         self._accepted_at = clock.seconds()
         self._started_at: float | None = None
         self._output_at: float | None = None  # the first output
         self._heard_at = self._accepted_at    # the latest event
         self._resumed_at = 0.0
-        self._is_program = False
 
     # --- what the service asks
 
     def start(self) -> None:
         """Have the adapter carry it out; ends at once when it was stopped before."""
-        if self.state != "waiting":
-            return
+        if self.state == "waiting":
+            self._begin(lambda: self.adapter.execute(self.spec, self))
+
+    def take_up(self, entry: SpoolEntry | None, accepted_us: int) -> None:
+        """Go on with what an earlier start of the node began and has in its spool (None: nothing yet)."""
+        if entry is not None:
+            self._tally.go_on(entry)
+            self._started_at = self._past(entry.started_us)
+            self._output_at = self._past(entry.output_us)
+            if entry.HasField("stopped"):
+                self._stopped_by = _error_of(entry.stopped)
+        self._tally.entry.accepted_us = accepted_us
+        self._accepted_at = self._past(accepted_us) or self._accepted_at
+        mark = self._tally.entry.mark
+        self._begin(lambda: IResumes(self.adapter).resume(self.spec, self, mark))
+        if self.state == "running":
+            if self._stopped_by is not None:
+                self.stop(self._stopped_by)
+            else:
+                self._check_output()
+
+    def _past(self, at_us: int) -> float | None:
+        """A Unix time on this process's clock; None for not yet."""
+        return self._clock.seconds() - max(0, events.now_us() - at_us) / 1e6 if at_us else None
+
+    def _begin(self, begin: Callable[[], IExecution]) -> None:
         self.state = "running"
         self._heard_at = self._clock.seconds()
         try:
-            self._execution = self.adapter.execute(self.spec, self)
+            self._execution = begin()
             finished = self._execution.finished
         except Exception:
             self._adapter_failed(Failure())
@@ -91,7 +125,7 @@ class Run:
 
     def stop(self, error: IOPError) -> None:
         """End it because of `error`; the first reason counts, but a cancel counts above a limit."""
-        if self.state == "ended":
+        if self.state in ("ended", "detached"):
             return
         if self._stopped_by is None or (isinstance(error, Cancelled) and not isinstance(self._stopped_by, Cancelled)):
             self._stopped_by = error
@@ -100,6 +134,9 @@ class Run:
         elif self.state == "running":
             self.state = "stopping"
             self._stopped_at = self._clock.seconds()
+            if self.outlives:
+                self._tally.entry.stopped.CopyFrom(events.outcome_of(self._stopped_by))
+                self._keeper.emitted(self, (), self.place(), b"", False)
             if self._execution is not None:
                 self._execution.stop(error)
 
@@ -109,17 +146,21 @@ class Run:
             raise InvalidRequest("This run takes no input now.")
         ITakesInput(self._execution).write(data, end)
 
-    def pause(self) -> None:
-        """Too much of it is un-acknowledged."""
-        self._paused = True
-        if self._execution is not None and self.state != "ended":
+    @property
+    def outlives(self) -> bool:
+        """Whether another start of the node can go on with it."""
+        return IOutlives.providedBy(self._execution)
+
+    def detach(self) -> None:
+        """Leave it to another start of the node."""
+        self.state = "detached"
+        if self._execution is not None:
             self._execution.pauseProducing()
 
-    def resume(self) -> None:
-        self._paused = False
-        self._resumed_at = self._clock.seconds()
-        if self._execution is not None and self.state != "ended":
-            self._execution.resumeProducing()
+    def spool_behind(self, committed_seq: int) -> None:
+        """The edge has events that the spool has lost: it cannot be gone on with, and ends behind those."""
+        self._tally.seq = max(self._tally.seq, committed_seq)
+        self.stop(SpoolCorrupt("The spool of the node ends before what the edge has of this run."))
 
     def check_limits(self, now: float) -> None:
         """Called once a second. A run that is held back is not silent by its own fault."""
@@ -128,28 +169,65 @@ class Run:
                 self._give_up()
         if self.state != "running":
             return
+        error = self._over(now)
+        if error is not None:
+            self.stop(error)
+
+    def _over(self, now: float) -> IOPError | None:
+        """The limit that it has passed."""
         limits = self.spec.limits
         begun = self._accepted_at if self._started_at is None else self._started_at
+        if self._started_at is None and limits.start_s and now - self._accepted_at >= limits.start_s:
+            return StartTimeout(f"It had not started within {limits.start_s:g} s of being placed.")
         if limits.run_s and now - begun >= limits.run_s:
-            self.stop(RunTimeout(f"The run took longer than its limit of {limits.run_s:g} s."))
-        elif self._paused:
-            return
-        elif self._output_at is None:
+            return RunTimeout(f"The run took longer than its limit of {limits.run_s:g} s.")
+        if self._paused:
+            return None
+        if self._output_at is None:
             if limits.first_output_s and now - max(begun, self._resumed_at) >= limits.first_output_s:
-                self.stop(IdleTimeout(f"No output came within {limits.first_output_s:g} s of the start."))
+                return FirstOutputTimeout(f"No output came within {limits.first_output_s:g} s of the start.")
         elif limits.silence_s and now - max(self._heard_at, self._resumed_at) >= limits.silence_s:
-            self.stop(IdleTimeout(f"Nothing came for {limits.silence_s:g} s, the run's limit of silence."))
+            return IdleTimeout(f"Nothing came for {limits.silence_s:g} s, the run's limit of silence.")
+        return None
+
+    # --- Spooled
+
+    def pause(self) -> None:
+        self._paused = True
+        if self._execution is not None and self.state != "ended":
+            self._execution.pauseProducing()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._resumed_at = self._clock.seconds()
+        if self._execution is not None and self.state in ("running", "stopping"):
+            self._execution.resumeProducing()
+
+    def kept(self, mark: bytes) -> None:
+        if self._ending is not None:
+            ending, self._ending = self._ending, None
+            self._keeper.run_ended(self, *ending)
+        elif mark and self.outlives:
+            IOutlives(self._execution).kept(mark)
+
+    def place(self) -> bytes:
+        return self._tally.place()
 
     # --- IRunSink
 
-    def emit(self, happened: Sequence[RuntimeEvent]) -> None:
-        if self.state == "ended" or not happened:
+    def emit(self, happened: Sequence[RuntimeEvent], mark: bytes = b"") -> None:
+        if self.state in ("ended", "detached") or not happened:
             return
         self._heard_at = self._clock.seconds()
         kept = [event for event in happened if self._count(event)]
-        for batch in _batches(kept):
-            self._send(batch)
-        if self._dropped and self._stopped_by is None:
+        if kept:
+            batches = self._tally.pack(kept)
+            self._keeper.emitted(self, batches, self._tally.place(batches, mark), mark, False)
+        if self._tally.dropped:
+            self._check_output()
+
+    def _check_output(self) -> None:
+        if self._tally.dropped and self._stopped_by is None:
             self.stop(OutputLimit(f"The run produced more than its limit of {self.spec.limits.output_bytes} bytes, or more "
                                   f"than {EVENT_BYTES} at once."))
 
@@ -157,29 +235,21 @@ class Run:
         """Take an event into the totals; False when it is not to be kept."""
         kind = event.WhichOneof("kind")
         if kind == "output":
-            data = event.exact or event.output.encode("utf-8", "surrogatepass")
-            if (self._dropped or self._bytes + len(data) > self.spec.limits.output_bytes > 0
-                    or len(data) + len(event.raw) > EVENT_BYTES):
-                self._dropped[event.channel] = self._dropped.get(event.channel, 0) + len(data)
+            if not self._tally.output(event):
                 return False
-            self._bytes += len(data)
-            self._digest.update(data)
             if self._output_at is None:
                 self._output_at = self._heard_at
+                self._tally.entry.output_us = events.now_us()
         elif kind == "started":
             self._started_at = self._heard_at
-            self._is_program = event.started.pid != 0
+            self._tally.entry.started_us = events.now_us()
+            self._tally.entry.is_program = event.started.pid != 0
             event.started.policy_mode = self._policy_mode()
         elif kind in events.ENDING_KINDS:
             log.error("run {run_id}: the adapter {adapter} emitted an ending; it is left out", run_id=self.spec.run_id,
                       adapter=self.spec.adapter)
             return False
         return True
-
-    def _send(self, batch_events: list[RuntimeEvent]) -> None:
-        batch = EventBatch(run_id=self.spec.run_id, attempt=self.spec.attempt, first_seq=self._seq + 1, events=batch_events)
-        self._seq += len(batch_events)
-        self._keeper.batch_emitted(self, batch)
 
     # --- the ending
 
@@ -206,48 +276,40 @@ class Run:
         log.error("run {run_id}: the adapter {adapter} has not ended it {seconds:.0f} s after a stop; it ends without "
                   "that, and what it started may still be running", run_id=self.spec.run_id, adapter=self.spec.adapter,
                   seconds=self._clock.seconds() - self._stopped_at)
-        self._end("failed", Outcome(processes_left=-1) if self._is_program else Outcome())
+        self._end("failed", Outcome(processes_left=-1) if self._tally.entry.is_program else Outcome())
 
     def _ending_failed(self, failure: Failure) -> None:
         log.failure("run {run_id}: telling its ending failed", failure, run_id=self.spec.run_id)
 
     def _end(self, kind: str, outcome: Outcome) -> None:
-        if self.state == "ended":
+        if self.state in ("ended", "detached"):
             return
         kind = self._own_reason(kind, outcome)
         if kind == "completed" and not outcome.code:
             outcome.code = "ok"
-        if self._dropped:
-            self._send([RuntimeEvent(at_us=events.now_us(), truncated=run_pb2.Truncated(channel=channel, dropped_bytes=count))
-                        for channel, count in sorted(self._dropped.items())])
-        outcome.totals.CopyFrom(run_pb2.Totals(events=self._seq, bytes=self._bytes, digest=self._digest.digest()))
         self.state = "ended"
         self._execution = None
-        self._send([events.ending(kind, outcome)])
-        self._keeper.run_ended(self, kind, outcome)
+        batches = self._tally.finish(kind, outcome)
+        self._ending = kind, outcome
+        self._keeper.emitted(self, batches, self._tally.place(batches, b"", True), b"", True)
 
     def _own_reason(self, kind: str, outcome: Outcome) -> str:
         """An ending that was asked for is told as such, whatever the program says; its own words are kept beside it."""
         error = self._stopped_by
         if error is None:
             return kind
+        if outcome.code and outcome.code != error.code:
+            outcome.said = f"{kind} ({outcome.code}): {outcome.message}" if outcome.message else f"{kind} ({outcome.code})"
+        elif kind == "completed":
+            outcome.said = kind
         outcome.code, outcome.message, outcome.retryable = error.code, error.message, error.retryable
         return "cancelled" if isinstance(error, Cancelled) else "failed"
 
 
-def _batches(kept: list[RuntimeEvent]) -> Iterator[list[RuntimeEvent]]:
-    """Mostly one; weighed only when there are many, or large ones."""
-    if len(kept) == 1:
-        yield kept
-        return
-    batch: list[RuntimeEvent] = []
-    size = 0
-    for event in kept:
-        weight = event.ByteSize()
-        if batch and (len(batch) == BATCH_EVENTS or size + weight > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(event)
-        size += weight
-    if batch:
-        yield batch
+def _error_of(outcome: Outcome) -> IOPError:
+    """Why an earlier start of the node stopped it."""
+    if outcome.code == Cancelled.code:
+        return Cancelled(outcome.message)
+    error = IOPError(outcome.message)
+    error.code, error.retryable = outcome.code, outcome.retryable  # type: ignore[misc]  # as that start had them
+    return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -10,12 +10,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from iop.errors import Cancelled, Draining, HistoryUnavailable, InvalidRequest, IOPError, NodeRestarted, QueueFull
+from iop.node.box import Kept, Key
 from iop.node.offers import Backend, Offers
 from iop.node.router import resolve
 from iop.node.run import Run
-from iop.node.spool import Key, Outbox
+from iop.node.spool import Spool
 from iop.node.tools import Tools
 from iop.proto import run_pb2
+from iop.runs import ExecutionSpec
 
 log = Logger()
 
@@ -26,13 +28,13 @@ class Runs:
     `settled()` is called after each run that was let go.
     """
 
-    def __init__(self, offers: Offers, tools: Tools, record: Any, outbox: Outbox, clock: IReactorTime,
+    def __init__(self, offers: Offers, tools: Tools, record: Any, spool: Spool, clock: IReactorTime,
                  marker: Mapping[str, str], send: Callable[[str, Any], None], closed: Callable[[], str],
                  settled: Callable[[], None]) -> None:
         self._offers = offers
         self._tools = tools
         self._record = record
-        self._outbox = outbox
+        self._spool = spool
         self._clock = clock
         self._marker = dict(marker)
         self._send = send
@@ -59,7 +61,7 @@ class Runs:
     def requested(self, request: run_pb2.RunRequest) -> None:
         """Take it on once, after the record has it; a repeated request is answered."""
         key = request.run_id, request.attempt
-        if key in self._runs or key in self._outbox:
+        if key in self._runs or key in self._spool:
             if key not in self._runs or self._runs[key].state != "waiting":  # else the commit answers
                 self._accept(key)
             return
@@ -68,8 +70,10 @@ class Runs:
         except IOPError as error:
             self._reject(key, error)
             return
+        target = self._backends[key].targets[request.target]
         taken = self._record.accept(request.run_id, request.attempt, request.adapter, request.target,
-                                    request.SerializeToString())
+                                    request.SerializeToString(), target.config.SerializeToString(),
+                                    run.spec.limits.SerializeToString())
         taken.addCallbacks(self._taken_on, self._not_taken_on, callbackArgs=(run,), errbackArgs=(run,))
         taken.addErrback(lambda failure: log.failure("run {run_id}: could not be begun", failure, run_id=request.run_id))
 
@@ -100,12 +104,28 @@ class Runs:
         spec = resolve(request, self._offers.backends, self._marker)
         backend = self._offers.backends[spec.adapter]
         self._check_slots(backend, spec.target)
+        return self._add(spec, backend)
+
+    def take_up(self, spec: ExecutionSpec, backend: Backend, accepted_us: int) -> None:
+        """Go on with one that an earlier start of the node began; it counts for the slots like any other."""
+        box = self._spool.box(spec.run_id, spec.attempt)
+        run = self._add(spec, backend)
+        run.take_up(box.entry if box is not None else None, accepted_us)
+
+    def _add(self, spec: ExecutionSpec, backend: Backend) -> Run:
         run = Run(spec, backend.adapter, self, self._clock, lambda: self._tools.policy.mode)
         self._runs[run.key] = run
         self._backends[run.key] = backend
         backend.run_began()
-        self._outbox.open(spec.run_id, spec.attempt, run)
+        self._spool.open(spec.run_id, spec.attempt, run)
         return run
+
+    def detach(self) -> None:
+        """Leave those that outlive this start of the node to the next one."""
+        for run in self:
+            if run.outlives:
+                run.detach()
+                self._free(run)
 
     def _check_slots(self, backend: Backend, target: str) -> None:
         running = [run.spec.target for run in self._runs.values() if run.spec.adapter == backend.name]
@@ -140,7 +160,7 @@ class Runs:
 
     def _forget(self, run: Run) -> None:
         """One that never began."""
-        self._outbox.drop(*run.key)
+        self._spool.drop(*run.key)
         self._free(run)
 
     def _free(self, run: Run) -> None:
@@ -152,16 +172,25 @@ class Runs:
 
     # --- RunKeeper
 
-    def batch_emitted(self, run: Run, batch: run_pb2.EventBatch) -> None:
-        if run.key in self._outbox:
-            self._outbox.append(batch)
-            self._send("event_batch", batch)
+    def emitted(self, run: Run, batches: Sequence[Kept], payload: bytes, mark: bytes, ended: bool) -> None:
+        if not self._spool.put(run.key, batches, payload, mark, ended) and ended:
+            run.kept(b"")          # the edge does not want it: nothing is kept of it, and it ends here
 
     def run_ended(self, run: Run, kind: str, outcome: run_pb2.Outcome) -> None:
-        self._outbox.ended(*run.key)
-        ended = self._record.end(run.spec.run_id, run.spec.attempt, kind, outcome.SerializeToString())
-        ended.addErrback(lambda failure: log.warn("run {run_id}: its ending is not in the node's record: {reason}",
-                                                  run_id=run.spec.run_id, reason=failure.getErrorMessage()))
+        self.record_end(run.key, kind, outcome)
         self._free(run)
         if not self.of_run(run.spec.run_id):
             self._tools.remove_workdir(run.spec.run_id)
+
+    def record_end(self, key: Key, kind: str, outcome: run_pb2.Outcome) -> None:
+        """Note an ending that the spool has; the spool lets go of it only once the record has it too."""
+        ended = self._record.end(*key, kind, outcome.SerializeToString())
+        ended.addCallbacks(lambda _: self._recorded(key), self._not_recorded, errbackArgs=(key,))
+
+    def _recorded(self, key: Key) -> None:
+        self._spool.recorded(*key)
+        self._settled()
+
+    def _not_recorded(self, failure: Failure, key: Key) -> None:
+        log.warn("run {run_id}: its ending is not in the node's record: {reason}", run_id=key[0],
+                 reason=failure.getErrorMessage())

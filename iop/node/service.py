@@ -7,7 +7,7 @@
     config       --> ConfigApplied, NodeStatus: from now on the edge places runs here
     RunRequest   --> record.accept, committed --> RunAccepted --> EventBatch ... one ending   (or RunRejected)
 
-A link that is down stops nothing: events wait in the outbox, and the windows hold the programs back.
+A link that is down stops nothing: events wait in the spool, and the windows hold the programs back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from iop.node.lifecycle import Lifecycle
 from iop.node.offers import Offers
 from iop.node.policy import Policy
 from iop.node.runs import Runs
-from iop.node.spool import Outbox
+from iop.node.spool import Spool
 from iop.node.status import HealthWatch, node_status
 from iop.node.tools import Tools
 from iop.proto import link_pb2, node_pb2, run_pb2
@@ -45,15 +45,18 @@ class NodeService(Service):
     """One node. `record` is its NodeRecord; `marker` marks the environment of its programs."""
 
     def __init__(self, node_id: str, *, offers: Offers, tools: Tools, record: Any, clock: IReactorTime,
-                 marker: Mapping[str, str], labels: Mapping[str, str] | None = None, outbox: Outbox | None = None,
+                 marker: Mapping[str, str], spool: Spool, labels: Mapping[str, str] | None = None,
                  lifecycle: Lifecycle | None = None, commands: Any = None) -> None:
         self.node_id = node_id
         self.offers = offers
         self.tools = tools
         self.record = record
         self.clock = clock
-        self.outbox = outbox or Outbox()
+        self.marker = dict(marker)
+        self.spool = spool
+        spool.deliver = self._send_batch
         self.draining = False
+        self.suspending = False                 # another image of this process goes on with what outlives this one
         self.facts: dict[str, str] = {}
         self.own_labels = dict(labels or {})
         self.link: ILink | None = None
@@ -62,7 +65,7 @@ class NodeService(Service):
         self._configured = False                # on this link
         self._commands = commands
         self._lifecycle = lifecycle or Lifecycle()
-        self.runs = Runs(offers, tools, record, self.outbox, clock, marker, self._send, self._closed_to_runs,
+        self.runs = Runs(offers, tools, record, spool, clock, marker, self._send, self._closed_to_runs,
                          lambda: self._lifecycle.settled(self))
         self.health = HealthWatch(clock, lambda: offers.backends, self.tell_status)
         self._sweep = LoopingCall(self.runs.check_limits)
@@ -102,10 +105,10 @@ class NodeService(Service):
 
     def link_up(self, link: ILink) -> None:
         self.link, self.ready, self._configured, self._told = link, False, False, None
-        self.outbox.set_windows(link.limits.run_window_bytes, link.limits.link_window_bytes)
+        self.spool.windows.set(link.limits.run_window_bytes, link.limits.link_window_bytes)
         reports = [link_pb2.RunReport(run_id=run_id, attempt=attempt, first_unacked=box.first_unacked,
                                       last_spooled=box.last_seq, open=box.open)
-                   for (run_id, attempt), box in self.outbox.boxes()]
+                   for (run_id, attempt), box in self.spool.boxes()]
         for first in range(0, len(reports) or 1, REPORT_RUNS):
             link.send("runs_report", link_pb2.RunsReport(runs=reports[first:first + REPORT_RUNS],
                                                          last=first + REPORT_RUNS >= len(reports)))
@@ -130,7 +133,7 @@ class NodeService(Service):
             self._verdict(verdict)
         if verdicts.last and not self.ready:
             self.ready = True
-            for (run_id, attempt), _ in self.outbox.boxes():
+            for (run_id, attempt), _ in self.spool.boxes():
                 self._send_from(run_id, attempt, 1)
         self._lifecycle.settled(self)
 
@@ -138,9 +141,11 @@ class NodeService(Service):
         key = verdict.run_id, verdict.attempt
         run = self.runs.get(key)
         if verdict.verdict == link_pb2.VERDICT_UNKNOWN:
-            self.outbox.drop(*key)
+            self.spool.drop(*key)
         else:
-            self.outbox.acknowledged(*key, verdict.committed_seq)
+            if run is not None and verdict.committed_seq > self.spool.last_seq(*key):
+                run.spool_behind(verdict.committed_seq)
+            self.spool.acknowledged(*key, verdict.committed_seq)
         if run is not None and verdict.verdict != link_pb2.VERDICT_CONTINUE:
             log.warn("run {run_id}: the edge says {verdict}; stopping it", run_id=verdict.run_id,
                      verdict=link_pb2.Verdict.Name(verdict.verdict))
@@ -148,22 +153,26 @@ class NodeService(Service):
                      NodeLost("The edge had closed this attempt when the node came back."))
 
     def _acknowledged(self, ack: run_pb2.EventAck) -> None:
-        if ack.through_seq > self.outbox.last_seq(ack.run_id, ack.attempt):
+        if ack.through_seq > self.spool.last_seq(ack.run_id, ack.attempt):
             self._hang_up(f"The edge acknowledged event {ack.through_seq} of run {ack.run_id}, which it was not sent.")
             return
-        self.outbox.acknowledged(ack.run_id, ack.attempt, ack.through_seq)
+        self.spool.acknowledged(ack.run_id, ack.attempt, ack.through_seq)
         self._lifecycle.settled(self)
 
     def _resend(self, asked: run_pb2.Resend) -> None:
         """What is gone cannot be sent; the report of a new link tells the edge so, and it ends the run."""
-        if asked.from_seq < self.outbox.first_unacked(asked.run_id, asked.attempt):
+        if asked.from_seq < self.spool.first_unacked(asked.run_id, asked.attempt):
             self._hang_up(f"The edge asks for event {asked.from_seq} of run {asked.run_id}, which it has acknowledged.")
             return
         self._send_from(asked.run_id, asked.attempt, asked.from_seq)
 
     def _send_from(self, run_id: str, attempt: int, seq: int) -> None:
-        for batch in self.outbox.pending_from(run_id, attempt, seq):
-            self._send("event_batch", batch)
+        for packed in self.spool.pending_from(run_id, attempt, seq):
+            self._send_batch(packed)
+
+    def _send_batch(self, packed: bytes) -> None:
+        if self.link is not None and self.ready:
+            self.link.send_packed("event_batch", packed)
 
     def _hang_up(self, reason: str) -> None:
         log.error("{reason}", reason=reason)

@@ -1,91 +1,191 @@
-"""Events that the edge has not acknowledged, and the windows that bound them.
+"""Events that the edge has not acknowledged, on the node's own disk and in memory.
 
-In memory: a node that is killed loses them, and the edge ends those runs as node_restarted. A run above its window, and
-every run while all of them are above the link's, is paused; it goes on at half.
+::
+
+    put --end of the turn--> one write for all runs --> frames, kept() --acknowledged--> gone; its segment with the last
+                                |
+                                +-- the disk takes nothing: all runs are held back, nothing is sent, again in a second
+
+The disk is read at start only. What an open attempt needs to be taken up again (its latest entry) moves to the newest
+segment before its own goes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from iop.proto.run_pb2 import EventBatch
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
-Key = tuple[str, int]  # run_id, attempt
+from iop.node.box import Box, Kept, Key, Spooled
+from iop.node.reading import Reading
+from iop.node.segments import Segment
+from iop.node.windows import Windows
+from iop.proto.spool_pb2 import SpoolEntry
 
-RUN_WINDOW_BYTES = 1024 * 1024        # until a Welcome says otherwise
-LINK_WINDOW_BYTES = 8 * 1024 * 1024
+log = Logger()
+
+QUOTA_BYTES = 256 * 1024 * 1024       # on disk; above it all runs are held back. The edge's link window is 8 MiB by default
+RETRY_S = 1.0
 FORGOTTEN = 1 << 64                   # above every sequence number
 
 
-class Pausable(Protocol):
-    """What a window holds back: a Run."""
+class Put(NamedTuple):
+    """One emit that waits for the end of the turn."""
 
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-
-class Box:
-    """The batches of one attempt, oldest first."""
-
-    __slots__ = ("batches", "last_seq", "open", "paused", "run", "size")
-
-    def __init__(self, run: Pausable) -> None:
-        self.run = run
-        self.batches: deque[tuple[int, int, EventBatch]] = deque()  # last sequence number, bytes, batch
-        self.size = 0
-        self.last_seq = 0
-        self.open = True
-        self.paused = False
-
-    @property
-    def first_unacked(self) -> int:
-        return self.batches[0][2].first_seq if self.batches else self.last_seq + 1
+    box: Box
+    batches: Sequence[Kept]
+    payload: bytes
+    mark: bytes
+    ended: bool
 
 
-class Outbox:
-    """All un-acknowledged events of this node."""
+class Spool:
+    """All un-acknowledged events of this node. `deliver(packed EventBatch)` sends one, where it can be sent now."""
 
-    def __init__(self, run_window_bytes: int = RUN_WINDOW_BYTES, link_window_bytes: int = LINK_WINDOW_BYTES) -> None:
-        self._run_window = run_window_bytes
-        self._link_window = link_window_bytes
+    def __init__(self, segments: Any, clock: IReactorTime, quota_bytes: int = QUOTA_BYTES) -> None:
+        self.deliver: Callable[[bytes], None] = lambda packed: None
+        self.stuck = ""                       # why the disk takes nothing
+        self._log = segments
+        self._clock = clock
+        self._quota_bytes = quota_bytes
         self._boxes: dict[Key, Box] = {}
-        self._size = 0
-        self._full = False
+        self._turn: list[Put] = []
+        self._due: IDelayedCall | None = None
+        self._closed = False
+        self.windows = Windows(self._boxes.values)
 
-    def set_windows(self, run_window_bytes: int, link_window_bytes: int) -> None:
-        """The edge's word, in its Welcome; 0 leaves a window as it is."""
-        self._run_window = run_window_bytes or self._run_window
-        self._link_window = link_window_bytes or self._link_window
+    # --- an earlier start's
+
+    def recover(self) -> None:
+        """Read what an earlier start left. Where it is damaged, all that is good is written again, and the file put aside."""
+        reading = Reading(self._boxes)
+        for segment, payload in self._log.read():
+            reading.take(segment, payload)
+        reading.finish()
         for box in self._boxes.values():
-            self._weigh(box)
+            self.windows.changed(box, sum(len(kept.packed) for kept in box.batches))
+        if any(segment.damaged for segment in reading.segments):
+            for box in self._boxes.values():
+                if not box.torn:      # whose ending is written with what there is of it, all or nothing
+                    self._put(box, list(box.batches), _packed(box, not box.open), b"", not box.open)
+        for segment in reading.segments:
+            self._tidy(segment)
 
-    def open(self, run_id: str, attempt: int, run: Pausable) -> None:
-        """Make room for an attempt, before its first event."""
-        self._boxes[run_id, attempt] = box = Box(run)
-        self._weigh(box)
+    def box(self, run_id: str, attempt: int) -> Box | None:
+        """What there is of an attempt; None where that is nothing."""
+        return self._boxes.get((run_id, attempt))
 
-    def append(self, batch: EventBatch) -> None:
-        """Keep a batch until it is acknowledged. The attempt's last one is followed by `ended`."""
-        box = self._boxes.get((batch.run_id, batch.attempt))
+    # --- what the runs put in
+
+    def open(self, run_id: str, attempt: int, run: Spooled) -> None:
+        """Make room for an attempt, before its first event; or let `run` go on with what is there."""
+        box = self._boxes.setdefault((run_id, attempt), Box())
+        box.run = run
+        self.windows.weigh(box)
+
+    def put(self, key: Key, batches: Sequence[Kept], payload: bytes, mark: bytes = b"", ended: bool = False) -> bool:
+        """Store a packed SpoolEntry and these batches of it, all or nothing, at the end of this turn; then send them.
+
+        False where the attempt has no box: the edge does not want it.
+        """
+        box = self._boxes.get(key)
         if box is None:
-            return
-        size = batch.ByteSize()
-        box.last_seq = batch.first_seq + len(batch.events) - 1
-        box.batches.append((box.last_seq, size, batch))
-        box.size += size
-        self._size += size
-        self._weigh(box)
-        self._weigh_link()
+            return False
+        box.batches.extend(batches)
+        self._put(box, batches, payload, mark, ended)
+        self.windows.changed(box, sum([len(kept.packed) for kept in batches]))
+        return True
 
-    def ended(self, run_id: str, attempt: int) -> None:
-        """Nothing more comes of this attempt; it is forgotten once all is acknowledged."""
-        box = self._boxes.get((run_id, attempt))
-        if box is not None:
+    def end(self, run_id: str, attempt: int, ending: Sequence[Kept], entry: SpoolEntry) -> None:
+        """End an attempt of an earlier start, which has a box. `entry`: its place behind the ending."""
+        box = self._boxes[run_id, attempt]
+        box.batches.extend(ending)
+        box.entry = entry
+        self._put(box, list(box.batches), _packed(box, True), b"", True)
+        self.windows.changed(box, sum(len(kept.packed) for kept in ending))
+
+    def _put(self, box: Box, batches: Sequence[Kept], payload: bytes, mark: bytes, ended: bool) -> None:
+        self._turn.append(Put(box, batches, payload, mark, ended))
+        if self._due is None and not self._closed:
+            self._due = self._clock.callLater(0, self.flush)
+
+    def flush(self) -> None:
+        """Write what waits, in one piece, and send it. Where that fails, it waits on and is tried again."""
+        if self._due is not None:
+            if self._due.active():
+                self._due.cancel()
+            self._due = None
+        turn = self._turn
+        if not turn:
+            return
+        before = self._log.current
+        try:
+            segment = self._log.append([put.payload for put in turn])
+        except OSError as error:
+            self._hold(error.strerror or str(error))
+            return
+        self._turn = []
+        for put in turn:
+            self._stored(put, segment)
+        self._release()
+        self._tell(turn)
+        if before is not segment and before is not None:
+            self._tidy(before)
+
+    def _stored(self, put: Put, segment: Segment) -> None:
+        box = put.box
+        for kept in put.batches:
+            old, kept.segment = kept.segment, segment
+            segment.batches += 1
+            if old is not None:
+                old.batches -= 1
+            if kept.last_seq > box.last_seq:
+                box.last_seq = kept.last_seq
+        if put.ended:
             box.open = False
-            self._forget_if_done((run_id, attempt), box)
+        box.moving = False
+        old, box.place = box.place, segment
+        if old is not segment:
+            segment.places += 1
+            if old is not None:
+                old.places -= 1
+                self._tidy(old)
+
+    def _tell(self, turn: list[Put]) -> None:
+        """Send it, and tell each run how far it is kept."""
+        heard: dict[Box, bytes] = {}
+        for put in turn:
+            for kept in put.batches:
+                self.deliver(kept.packed)
+            heard[put.box] = put.mark or heard.get(put.box, b"")
+        for box, mark in heard.items():
+            if box.run is not None:
+                box.run.kept(mark)
+
+    def _hold(self, reason: str) -> None:
+        """The disk takes nothing."""
+        if not self.stuck:
+            log.error("the spool cannot be written: {reason}; all runs are held back until it can", reason=reason)
+        self.stuck = reason
+        self.windows.hold(True)
+        if not self._closed:
+            self._due = self._clock.callLater(RETRY_S, self.flush)
+
+    def _release(self) -> None:
+        if self.stuck:
+            log.info("the spool can be written again")
+            self.stuck = ""
+        self.windows.hold(self._log.size_bytes > self._quota_bytes)
+
+    def close(self) -> None:
+        """The last write. What comes later is not kept."""
+        self._closed = True
+        self.flush()
+        self._log.close()
+
+    # --- what the edge says
 
     def acknowledged(self, run_id: str, attempt: int, through_seq: int) -> None:
         """The edge's history has these."""
@@ -93,25 +193,37 @@ class Outbox:
         box = self._boxes.get(key)
         if box is None:
             return
-        while box.batches and box.batches[0][0] <= through_seq:
-            _, size, _ = box.batches.popleft()
-            box.size -= size
-            self._size -= size
+        gone = 0
+        through_seq = min(through_seq, box.last_seq)
+        while box.batches and box.batches[0].last_seq <= through_seq:
+            gone += self._let_go(box.batches.popleft())
         self._forget_if_done(key, box)
-        self._weigh(box)
-        self._weigh_link()
+        self.windows.changed(box, -gone)
+
+    def recorded(self, run_id: str, attempt: int) -> None:
+        """The node's record has the ending of this attempt; it is forgotten once all is acknowledged."""
+        box = self._boxes.get((run_id, attempt))
+        if box is not None:
+            box.recorded = True
+            self._forget_if_done((run_id, attempt), box)
 
     def drop(self, run_id: str, attempt: int) -> None:
         """Forget an attempt, events and all: the edge does not want them."""
         box = self._boxes.pop((run_id, attempt), None)
-        if box is not None:
-            self._size -= box.size
-            self._weigh_link()
+        if box is None:
+            return
+        self._turn = [put for put in self._turn if put.box is not box]
+        for kept in box.batches:
+            self._let_go(kept)
+        self._leave(box)
+        self.windows.changed(box, -box.size)
 
-    def pending_from(self, run_id: str, attempt: int, seq: int) -> list[EventBatch]:
-        """The batches that hold `seq` and what follows it; the first may begin before it."""
+    def pending_from(self, run_id: str, attempt: int, seq: int) -> list[bytes]:
+        """The packed batches on disk that hold `seq` and what follows it; the first may begin before it."""
         box = self._boxes.get((run_id, attempt))
-        return [batch for last_seq, _, batch in box.batches if last_seq >= seq] if box is not None else []
+        if box is None:
+            return []
+        return [kept.packed for kept in box.batches if seq <= kept.last_seq <= box.last_seq]
 
     def first_unacked(self, run_id: str, attempt: int) -> int:
         """The earliest event that can still be sent; behind all of them where the attempt is forgotten."""
@@ -135,25 +247,58 @@ class Outbox:
 
     @property
     def size_bytes(self) -> int:
-        return self._size
+        """What is un-acknowledged."""
+        return self.windows.size
+
+    @property
+    def disk_bytes(self) -> int:
+        return self._log.size_bytes
+
+    # --- segments
+
+    def _let_go(self, kept: Kept) -> int:
+        segment, kept.segment = kept.segment, None
+        if segment is not None:
+            segment.batches -= 1
+            if not segment.batches:
+                self._tidy(segment)
+        return len(kept.packed)
 
     def _forget_if_done(self, key: Key, box: Box) -> None:
-        if not box.open and not box.batches:
-            self._boxes.pop(key, None)
+        if not box.open and not box.batches and box.recorded and self._boxes.pop(key, None) is not None:
+            self._leave(box)
 
-    def _weigh(self, box: Box) -> None:
-        """Pause or resume one run; at half, so that it does not flutter."""
-        over = self._full or box.size > (self._run_window // 2 if box.paused else self._run_window)
-        if over and not box.paused:
-            box.paused = True
-            box.run.pause()
-        elif box.paused and not over:
-            box.paused = False
-            box.run.resume()
+    def _leave(self, box: Box) -> None:
+        segment, box.place = box.place, None
+        if segment is not None:
+            segment.places -= 1
+            self._tidy(segment)
 
-    def _weigh_link(self) -> None:
-        full = self._size > (self._link_window // 2 if self._full else self._link_window)
-        if full != self._full:
-            self._full = full
+    def _tidy(self, segment: Segment) -> None:
+        """Remove it if nothing of it is wanted; where only the places of open attempts are, those move first."""
+        if segment.batches or segment.gone or segment is self._log.current:
+            return
+        if segment.places:
             for box in list(self._boxes.values()):
-                self._weigh(box)
+                if box.place is segment and box.open and not box.moving and box.run is not None:
+                    box.moving = True
+                    self._put(box, (), box.run.place(), b"", False)
+            return
+        try:
+            if segment.damaged:
+                log.error("a damaged part of the spool is kept as {file}", file=self._log.set_aside(segment))
+            else:
+                self._log.remove(segment)
+        except OSError as error:
+            log.warn("{file} of the spool stays: {reason}", file=segment.path, reason=error.strerror)
+        self.windows.hold(bool(self.stuck) or self._log.size_bytes > self._quota_bytes)
+
+
+def _packed(box: Box, ended: bool) -> bytes:
+    """The entry of an earlier start once more, with all its batches that are wanted."""
+    entry = SpoolEntry()
+    if box.entry is not None:
+        entry.CopyFrom(box.entry)
+    entry.batches.extend(kept.packed for kept in box.batches)
+    entry.ended = ended
+    return entry.SerializeToString()

@@ -38,7 +38,16 @@ class NodeRun(msgspec.Struct, kw_only=True):
     boot_id: str = ""
 
 
+class OpenRun(NodeRun, kw_only=True):
+    """One that has not ended, with all that it takes to go on with it: what was asked, and what it was to run under."""
+
+    request: bytes             # the packed RunRequest
+    target_config: bytes | None      # the packed TargetConfig that it was accepted under; None: by an older version
+    limits: bytes | None       # the packed Limits in force
+
+
 _columns = [_table.c[name] for name in NodeRun.__struct_fields__]
+_open_columns = [_table.c[name] for name in OpenRun.__struct_fields__]
 
 
 class NodeRecord:
@@ -63,10 +72,12 @@ class NodeRecord:
         """Commit what is queued, then let go."""
         return self._store.close()
 
-    def accept(self, run_id: str, attempt: int, adapter: str, target: str, request: bytes) -> Deferred:
+    def accept(self, run_id: str, attempt: int, adapter: str, target: str, request: bytes, target_config: bytes = b"",
+               limits: bytes = b"") -> Deferred:
         """Note that an attempt is taken on; fires with False when it is known already."""
         row = {"run_id": run_id, "attempt": attempt, "adapter": adapter, "target": target, "accepted_us": now_us(),
-               "ended_us": 0, "kind": "", "request": request, "outcome": b"", "pid": 0, "start_ticks": 0, "boot_id": ""}
+               "ended_us": 0, "kind": "", "request": request, "target_config": target_config, "limits": limits,
+               "outcome": b"", "pid": 0, "start_ticks": 0, "boot_id": ""}
         return self._store.write_soon("accept", tuple(row[name] for name in _ROW), withdraw=True)
 
     def program_started(self, run_id: str, attempt: int, pid: int, start_ticks: int, boot_id: str) -> Deferred:
@@ -79,7 +90,7 @@ class NodeRecord:
         return self._store.write("end", (run_id, attempt, {"ended_us": now_us(), "kind": kind, "outcome": outcome}))
 
     def open_runs(self) -> Deferred:
-        """Fires with the NodeRuns that have not ended, oldest first."""
+        """Fires with the OpenRuns, oldest first."""
         return self._store.read(_open_runs)
 
     def recent(self, limit: int) -> Deferred:
@@ -104,10 +115,10 @@ def _update(columns: tuple[str, ...], ends: bool) -> str:
             + (" AND ended_us = 0" if ends else ""))
 
 
-def _open_runs(connection: Connection) -> Generator[None, None, list[NodeRun]]:
+def _open_runs(connection: Connection) -> Generator[None, None, list[OpenRun]]:
     yield
-    statement = select(*_columns).where(_table.c.ended_us == 0).order_by(_table.c.accepted_us)
-    return [NodeRun(**row._mapping) for row in connection.execute(statement)]
+    statement = select(*_open_columns).where(_table.c.ended_us == 0).order_by(_table.c.accepted_us)
+    return [OpenRun(**row._mapping) for row in connection.execute(statement)]
 
 
 def _recent(connection: Connection, limit: int) -> Generator[None, None, list[NodeRun]]:

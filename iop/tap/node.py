@@ -26,8 +26,10 @@ from iop.node.lifecycle import Lifecycle
 from iop.node.machine import find_gpus, machine_facts
 from iop.node.offers import Offers
 from iop.node.policy import Policy, gather_facts
+from iop.node.segments import SegmentLog
 from iop.node.service import NodeService
 from iop.node.spawn import Spawner
+from iop.node.spool import Spool
 from iop.node.tools import Tools
 from iop.proto.link_pb2 import Hello
 from iop.store.record import NodeRecord
@@ -125,7 +127,7 @@ class NodeProcess(MultiService):
     def _wire(self) -> NodeService:
         reactor, config = self._reactor, self._config
         marker = {"IOP_NODE": node_marker(config)}
-        spawner = Spawner(reactor, marker, self._program_started)
+        spawner = Spawner(reactor, os.path.join(config.state, "programs"), marker, self._program_started)
         tools = Tools(reactor, spawner, self._options.policy, os.path.join(config.state, "runs"), dict(os.environ))
         offers = Offers(config.adapters, tools, lambda: process.adapter_factories().values())
         lifecycle = Lifecycle(reactor, state=config.state, marker=f"IOP_NODE={marker['IOP_NODE']}", dial=self._dial,
@@ -133,7 +135,9 @@ class NodeProcess(MultiService):
                               not_started=partial(process.not_started, reactor, "the node"))
         node = NodeService(
             config.node.id, offers=offers, tools=tools, record=NodeRecord(os.path.join(config.state, "node.db"), reactor),
-            clock=reactor, marker=marker, labels=config.node.labels, lifecycle=lifecycle,
+            clock=reactor, marker=marker,
+            spool=Spool(SegmentLog(os.path.join(config.state, "spool")), reactor, config.spool.quota_bytes),
+            labels=config.node.labels, lifecycle=lifecycle,
             commands=node_commands(self._restart.ask))
         self._dialer = LinkDialer(self._hello, node, reactor, self._not_linked)
         return node

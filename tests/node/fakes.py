@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,15 +18,19 @@ from iop.interfaces import IAdapter, IAdapterFactory, IExecution, IHealth, ILink
 from iop.node.commands import node_commands
 from iop.node.offers import Offers
 from iop.node.policy import Policy, PolicyFacts
+from iop.node.segments import Segment, SegmentLog, records
 from iop.node.service import NodeService
-from iop.node.spool import Outbox
+from iop.node.spool import Spool
 from iop.node.tools import Tools
 from iop.proto.link_pb2 import VERDICT_CONTINUE, RunVerdict, Verdicts
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
 from iop.proto.run_pb2 import Limits, Outcome, RunRequest
 from iop.requirements import Program
 from iop.runs import ExecutionSpec, new_run_id
+from iop.store.record import OpenRun
 from iop.testing.links import LinkPair
+
+WORD = b"word"
 
 
 @implementer(IExecution, ITakesInput)
@@ -127,6 +133,7 @@ class MemoryRecord:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int], list[Any]] = {}
+        self.open: dict[tuple[str, int], OpenRun] = {}
         self.waiting: list[tuple[Deferred, bool]] = []
         self.hold = False
         self.broken = False
@@ -137,11 +144,15 @@ class MemoryRecord:
 
     close = open
 
-    def accept(self, run_id: str, attempt: int, adapter: str, target: str, request: bytes) -> Deferred:
+    def accept(self, run_id: str, attempt: int, adapter: str, target: str, request: bytes, target_config: bytes,
+               limits: bytes) -> Deferred:
         if self.broken:
             return fail(HistoryUnavailable())
         fresh = (run_id, attempt) not in self.rows
         self.rows.setdefault((run_id, attempt), [])
+        self.open.setdefault((run_id, attempt), OpenRun(
+            run_id=run_id, attempt=attempt, adapter=adapter, target=target, accepted_us=events.now_us(), request=request,
+            target_config=target_config, limits=limits))
         if not self.hold:
             return succeed(fresh)
         waiting: Deferred = Deferred()
@@ -159,13 +170,60 @@ class MemoryRecord:
 
     def end(self, run_id: str, attempt: int, kind: str, outcome: bytes) -> Deferred:
         self.rows[run_id, attempt].append(kind)
+        self.open.pop((run_id, attempt), None)
         return succeed(None)
 
     def open_runs(self) -> Deferred:
-        return succeed([])
+        return succeed(list(self.open.values()))
 
     def recent(self, limit: int) -> Deferred:
         return succeed([])
+
+
+class MemoryLog(SegmentLog):
+    """A SegmentLog whose files are bytes; `trouble` is the error number of every write."""
+
+    def __init__(self, segment_bytes: int = 1 << 20) -> None:
+        super().__init__("", segment_bytes)
+        self.files: dict[str, bytearray] = {}
+        self.aside: dict[str, bytes] = {}
+        self.trouble = 0
+
+    def reopened(self) -> MemoryLog:
+        """As another start of the node finds it."""
+        other = MemoryLog(self._segment_bytes)
+        other.files = self.files
+        return other
+
+    def read(self) -> Iterator[tuple[Segment, bytes | None]]:
+        for path, data in sorted(self.files.items()):
+            self._number = int(path)
+            segment = Segment(path, WORD, len(data))
+            self.size_bytes += len(data)
+            yield from ((segment, payload) for payload in records(bytes(data), WORD))
+
+    def _begin(self) -> Segment:
+        self._number += 1
+        self.current = Segment(f"{self._number:09}", WORD)
+        self.files[self.current.path] = bytearray()
+        return self.current
+
+    def _write(self, data: bytes, at: int) -> None:
+        if self.trouble:
+            raise OSError(self.trouble, os.strerror(self.trouble))
+        self.files[self.current.path][at:] = data
+
+    def _cut(self, size: int) -> None:
+        del self.files[self.current.path][size:]
+
+    def remove(self, segment: Segment) -> None:
+        del self.files[segment.path]
+        self._leave(segment)
+
+    def set_aside(self, segment: Segment) -> str:
+        self.aside[segment.path] = bytes(self.files.pop(segment.path))
+        self._leave(segment)
+        return segment.path
 
 
 @implementer(ILinkHandler)
@@ -238,15 +296,19 @@ class House:
     """A node and its edge over a memory wire."""
 
     def __init__(self, payload: NodeConfigPayload | None = None, *, mode: str = "guided",
-                 own: list[AdapterConfig] | None = None, outbox: Outbox | None = None, connect: bool = True) -> None:
+                 own: list[AdapterConfig] | None = None, connect: bool = True, log: Any = None, record: Any = None,
+                 spawner: Any = None) -> None:
         self.clock = Clock()
         self.factory = HandFactory()
-        self.record = MemoryRecord()
+        self.record = record or MemoryRecord()
+        self.log = log or MemoryLog()
         self.edge = Edge(payload or config())
         self.tools = make_tools(self.clock, mode)
+        self.tools.spawner = spawner
         self.offers = Offers(own or [], self.tools, lambda: [self.factory])
         self.node = NodeService("n1", offers=self.offers, tools=self.tools, record=self.record, clock=self.clock,
-                                marker={"IOP_NODE": "n1"}, labels={"own": "yes"}, outbox=outbox, commands=node_commands(lambda: None))
+                                marker={"IOP_NODE": "n1"}, labels={"own": "yes"},
+                                spool=Spool(self.log, self.clock), commands=node_commands(lambda: None))
         self.node.startService()
         self.pair: Any = None
         if connect:

@@ -48,7 +48,7 @@ def test_a_run_is_accepted_and_its_events_arrive_numbered() -> None:
     assert house.edge.seen(run_id) == ["1:started", "2:a", "3:b", "4:completed"]
     kind, outcome = house.edge.ending(run_id)
     assert (kind, outcome.code, outcome.totals.events, outcome.totals.bytes) == ("completed", "ok", 3, 2)
-    assert outcome.totals.digest == hashlib.sha256(b"ab").digest()
+    assert outcome.totals.digest == hashlib.sha256(hashlib.sha256(bytes(32) + b"a").digest() + b"b").digest()
     assert house.record.rows[run_id, 1] == ["completed"]
 
 
@@ -103,7 +103,7 @@ def test_a_record_that_fails_refuses_the_run() -> None:
     (word,) = house.edge.of("run_rejected")
     assert (word.code, word.retryable) == ("history_unavailable", True)
     assert "node's own record" in word.message
-    assert not house.node.runs and not len(house.node.outbox)
+    assert not house.node.runs and not len(house.node.spool)
 
 
 @pytest.mark.parametrize("fields, code", [
@@ -216,7 +216,8 @@ def test_faults_of_an_adapter_end_the_run_as_adapter_error() -> None:
 
 
 @pytest.mark.parametrize("limits, code, after_s", [
-    ({"run_s": 5}, "run_timeout", 5), ({"first_output_s": 3}, "idle_timeout", 3), ({"silence_s": 4}, "idle_timeout", 4)])
+    ({"run_s": 5}, "run_timeout", 5), ({"first_output_s": 3}, "first_output_timeout", 3),
+    ({"silence_s": 4}, "idle_timeout", 4)])
 def test_time_limits_end_a_run_with_their_own_code(limits, code, after_s) -> None:
     house = House()
     run = house.begin(limits=Limits(**limits))
@@ -281,7 +282,7 @@ def test_a_link_that_goes_stops_nothing_and_the_rest_is_sent_when_it_is_back() -
     assert (report.first_unacked, report.last_spooled, report.open) == (1, 4, False)
     assert house.edge.seen(run.spec.run_id) == ["3:b", "4:completed"]
     house.tell("event_ack", EventAck(run_id=run.spec.run_id, attempt=1, through_seq=4))
-    assert not len(house.node.outbox)
+    assert not len(house.node.spool)
 
 
 def test_an_open_run_without_events_is_reported_open() -> None:
@@ -323,7 +324,7 @@ def test_the_verdict_decides_on_a_run_that_comes_back(verdict, code, seen) -> No
     assert run.stopped.code == code
     assert house.edge.seen(run.spec.run_id) == seen
     assert not house.node.runs
-    assert bool(len(house.node.outbox)) is (verdict != VERDICT_UNKNOWN)
+    assert bool(len(house.node.spool)) is (verdict != VERDICT_UNKNOWN)
 
 
 def test_what_the_edge_asks_for_again_is_sent_again() -> None:

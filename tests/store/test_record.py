@@ -10,7 +10,7 @@ from pytest_twisted import ensureDeferred
 from twisted.internet import defer, reactor
 
 from iop.store import tables
-from iop.store.record import NodeRecord, NodeRun
+from iop.store.record import NodeRecord, OpenRun
 
 
 @pytest_twisted.async_yield_fixture
@@ -22,7 +22,7 @@ async def record(tmp_path) -> AsyncIterator[NodeRecord]:
 
 
 def test_a_node_run_has_a_column_for_each_field() -> None:
-    assert set(NodeRun.__struct_fields__) | {"request"} == set(tables.names(tables.node_runs))
+    assert set(OpenRun.__struct_fields__) == set(tables.names(tables.node_runs))
 
 
 @ensureDeferred
@@ -36,11 +36,12 @@ async def test_an_attempt_is_accepted_once(record) -> None:
 @ensureDeferred
 async def test_an_open_run_knows_its_process(record) -> None:
     await record.accept("r\x00\ud800", 1, "cli", "fix", b"q")
-    await record.accept("s", 1, "mock", "echo", b"q")
+    await record.accept("s", 1, "mock", "echo", b"q", b"config", b"limits")
     await record.program_started("r\x00\ud800", 1, 4711, 99, "boot")
     first, second = await record.open_runs()
     assert (first.pid, first.start_ticks, first.boot_id, first.adapter) == (4711, 99, "boot", "cli")
     assert (second.run_id, second.pid) == ("s", 0)
+    assert (second.request, second.target_config, second.limits) == (b"q", b"config", b"limits")
     assert first.accepted_us > 1_700_000_000_000_000
 
 
