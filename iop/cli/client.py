@@ -48,9 +48,10 @@ class Client:
         return self.call("POST", path, body=body if body is not None else {}, headers=headers)
 
     def call(self, method: str, path: str, *, query: dict[str, object] | None = None, body: object | None = None,
-             headers: dict[str, str] | None = None) -> Any:
+             headers: dict[str, str] | None = None, answer_s: float = ANSWER_S) -> Any:
         """One call; returns the JSON of the answer. Raises ApiError, NoEdge or EdgeGone."""
         connection = self._connect()
+        connection.sock.settimeout(answer_s)
         try:
             answer = self._request(connection, method, _target(path, query), body, headers or {})
             data = answer.read()

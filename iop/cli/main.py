@@ -6,12 +6,14 @@ import click
 
 from iop._version import VERSION_TEXT
 from iop.cli.base import Group, examples
+from iop.cli.drain import drain_command
 from iop.cli.join import join_command, tls_group
 from iop.cli.keys import keys_group
 from iop.cli.listings import events_command, nodes_command, runs_command, sessions_command, show_command
 from iop.cli.node import node_group
 from iop.cli.run import cancel_command, run_command, tail_command
 from iop.cli.up import up_command
+from iop.cli.verify import verify_command
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
@@ -31,5 +33,6 @@ def main(context: click.Context, state: str | None) -> None:
 
 
 for _command in (up_command, run_command, nodes_command, runs_command, show_command, tail_command, cancel_command,
+                 verify_command, drain_command,
                  events_command, sessions_command, node_group, keys_group, tls_group, join_command):
     main.add_command(_command)

@@ -148,6 +148,14 @@ def _look_commands(table: CommandTable, edge: IEdgeService) -> None:
         return (await edge.run(run)).as_dict()
 
     @table.command(scope="runs:read")
+    async def verify(caller: Caller, run: str) -> dict[str, Any]:
+        """Recompute from history whether it has a run whole: every event, and the output as its node told it.
+
+        Example: verify 0199…
+        """
+        return (await edge.verify(run)).as_dict()
+
+    @table.command(scope="runs:read")
     async def tail(caller: Caller, run: str, *, after: str = "") -> RunStream:
         """Show a run's events from the start, and go on until it ends. Ctrl-C ends the looking, not the run.
 

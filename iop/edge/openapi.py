@@ -19,7 +19,9 @@ _STRING: Schema = {"type": "string"}
 _NULLABLE: Schema = {"type": ["string", "null"]}
 _EVENT: Schema = {"type": "object", "properties": {
     "id": {"type": "string", "description": "ATTEMPT.SEQ"}, "attempt": {"type": "integer"}, "seq": {"type": "integer"},
-    "at": _NULLABLE, "type": _STRING, "channel": _STRING, "text": _STRING, "bytes_b64": _STRING},
+    "at": _NULLABLE, "type": _STRING, "channel": _STRING, "text": _STRING, "bytes_b64": _STRING,
+    "first_seq": {"type": "integer", "description": "of a gap: the first event that is missing; `seq` is the last one"},
+    "missing": {"type": "integer", "description": "of a gap: how many events"}},
     "required": ["id", "attempt", "seq", "at", "type"]}
 _RUN: Schema = {"type": "object", "properties": {
     "run_id": _STRING, "state": {"enum": ["queued", "placed", "running", "disconnected", "completed", "failed", "cancelled",
@@ -27,7 +29,19 @@ _RUN: Schema = {"type": "object", "properties": {
     "adapter": _STRING, "target": _STRING, "node_id": _NULLABLE, "attempt": {"type": "integer"}, "session_id": _NULLABLE,
     "created_at": _NULLABLE, "placed_at": _NULLABLE, "started_at": _NULLABLE, "ended_at": _NULLABLE,
     "outcome": {"type": ["object", "null"]}, "usage": {"type": ["object", "null"]}, "totals": {"type": ["object", "null"]},
+    "incomplete": {"type": "boolean", "description": "events of it are lost; a `gap` event stands in their place"},
     "source": {"type": "object"}}, "required": ["run_id", "state"]}
+
+_TOTALS: Schema = {"events": {"type": "integer"}, "bytes": {"type": "integer"}, "digest": _STRING}
+_VERIFICATION: Schema = {"type": "object", "properties": {
+    "run_id": _STRING, "state": _STRING, "whole": {"type": "boolean"},
+    "checked": {"enum": ["digest", "numbers"], "description": "numbers: nobody told totals; only the numbering was checked"},
+    **_TOTALS, "told": {"type": ["object", "null"], "properties": _TOTALS},
+    "gaps": {"type": "array", "items": {"type": "object", "properties": {
+        "first": _STRING, "last": _STRING, "missing": {"type": "integer"}}}},
+    "late": {"type": "integer", "description": "events that came after the ending, kept apart"},
+    "faults": {"type": "array", "items": _STRING}},
+    "required": ["run_id", "state", "whole", "checked", "events", "bytes", "digest", "told", "gaps", "late", "faults"]}
 
 
 def _listing(name: str, item: Schema, **more: Schema) -> Schema:
@@ -39,6 +53,7 @@ _ANSWERS: dict[str, Schema] = {
     "object": _OBJECT, "result": _OBJECT, "node": _OBJECT, "session": _OBJECT, "health": _OBJECT, "chat": _OBJECT,
     "openai_model": _OBJECT, "run": _RUN, "submitted": {"type": "object", "properties": {"run_id": _STRING, "state": _STRING},
                                                         "required": ["run_id", "state"]},
+    "verification": _VERIFICATION,
     "runs": _listing("runs", _RUN, next=_NULLABLE), "nodes": _listing("nodes", _OBJECT),
     "sessions": _listing("sessions", _OBJECT), "models": _listing("models", _OBJECT),
     "openai_models": _listing("data", _OBJECT, object=_STRING),

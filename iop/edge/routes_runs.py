@@ -101,6 +101,8 @@ class RunRoutes:
             Route("GET", run, "runs:read", self.show, "Show a run", answer="run", errors=(404, 503)),
             Route("GET", run + "/events", "runs:read", self.events, "A run's events: a page, or a stream until it ends",
                   query=EventsQuery, answer="events", streams=True, errors=(404, 503), headers=("Last-Event-ID",)),
+            Route("GET", run + "/verify", "runs:read", self.verify, "Recompute from history whether it has the run whole",
+                  answer="verification", errors=(404, 503)),
             Route("POST", run + "/cancel", "runs:write", self.cancel, "Ask for the end of a run; idempotent", body=CancelBody,
                   success=202, answer="submitted", errors=(404, 503)),
             Route("POST", run + "/input", "runs:write", self.give_input, "More input for a running program", body=InputBody,
@@ -139,6 +141,10 @@ class RunRoutes:
             return Response(200, await _page(cursor, asked))
         finally:
             cursor.close()
+
+    async def verify(self, request: Request) -> Response:
+        record = await self._seen(request)
+        return json_response((await self._edge.verify(record.run_id)).as_dict())
 
     async def cancel(self, request: Request) -> Response:
         reason = request.json(CancelBody).reason if request.body else ""

@@ -155,6 +155,15 @@ class Runs:
         self._on_committed(run, run.log.committed)
         if run.record.ended and run.log.committed == run.log.last:
             self._runs.pop(run.run_id, None)
+            waiting, run.waiting = run.waiting, []
+            for deferred in waiting:
+                deferred.callback(None)
+
+    def stored(self, run: Run) -> Deferred[None]:
+        """Fires once history has all of a run that has ended. May be cancelled."""
+        waiting: Deferred[None] = Deferred(run.waiting.remove)
+        run.waiting.append(waiting)
+        return waiting
 
     def _refused(self, run: Run) -> None:
         run.record.ended_us, run.log.ended = 0, False    # an ending that history does not have is none

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -27,7 +27,7 @@ from iop.edge.run import Run
 from iop.edge.runlog import RunCursor
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions, check_session_id
-from iop.errors import Conflict, Draining, InvalidRequest, LinkDown, NoSuchTarget
+from iop.errors import Conflict, Draining, HistoryUnavailable, InvalidRequest, LinkDown, NoSuchTarget
 from iop.events import now_us
 from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
@@ -36,10 +36,12 @@ from iop.proto.node_pb2 import EdgeNodeEvent, NodeCommandResponse
 from iop.proto.run_pb2 import RunInput, RunRequest, Source
 from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
+from iop.wholeness import Findings
 
 MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
 STOPPING = "The edge is stopping."
 CUT_OFF = "The edge was started again, and the client is gone."
+STORED_S = 10.0                  # the longest that a verification waits for the last commit of its run
 EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
 
 log = Logger()
@@ -240,6 +242,19 @@ class EdgeService:
         live = [self._runs.get(record.run_id) for record in records]
         return [record if run is None else copy.copy(run.record)
                 for record, run in zip(records, live, strict=True)], following
+
+    def verify(self, run_id: str) -> Deferred[Findings]:
+        return _start(self._verify(run_id))
+
+    async def _verify(self, run_id: str) -> Findings:
+        run = self._runs.get(run_id)
+        if run is not None and run.record.ended:     # readers may have its ending before history has
+            try:
+                await self._runs.stored(run).addTimeout(STORED_S, self._clock)
+            except TimeoutError:
+                raise HistoryUnavailable("The run has ended, and its last events could not be stored yet.") from None
+        found: Findings = await self._history.verify(run_id)
+        return found
 
     def cursor(self, run_id: str, after: EventId) -> Deferred[RunCursor]:
         return _start(self._runs.cursor(run_id, after))

@@ -58,6 +58,10 @@ class IEdgeService(Interface):
     def runs(query):
         """Fires with ([RunRecord], next cursor or '')."""
 
+    def verify(run_id):
+        """Recompute from history whether it has the run whole; fires with Findings (iop.wholeness). Fails with NoSuchRun,
+        and with HistoryUnavailable when what the run did is not stored within 10 s."""
+
     def cursor(run_id, after):
         """Fires with an IRunCursor behind the EventId; fails with NoSuchRun."""
 

@@ -52,6 +52,9 @@ class IHistory(Interface):
     def committed(run_id, attempt):
         """Fires with the last committed sequence number, 0 when none."""
 
+    def verify(run_id):
+        """Recompute from all its batches what a run has; fires with Findings (iop.wholeness), fails with NoSuchRun."""
+
     def append_event(event):
         """Store an EdgeNodeEvent; fires with its event_id."""
 

@@ -123,6 +123,9 @@ class History:
     def committed(self, run_id: str, attempt: int) -> Deferred:
         return self._store.read(partial(reader.committed, run_id=run_id, attempt=attempt))
 
+    def verify(self, run_id: str) -> Deferred:
+        return self._store.read(partial(reader.verify, run_id=run_id))
+
     def events(self, after: int | None, limit: int) -> Deferred:
         return self._store.read(partial(reader.events, after=after, limit=limit))
 

@@ -15,11 +15,13 @@ from iop.records import RunQuery, RunRecord, SessionRecord
 from iop.runs import OPEN_STATES, EventId
 from iop.store import tables
 from iop.store.text import clean
+from iop.wholeness import Checker
 
 Pages = Generator[None, None, Any]
 
 PAGE_BATCHES = 128
 PAGE_RUNS = 50
+VERIFY_BYTES = 64 * 1024             # read at once to verify a run; one batch may be more
 LARGEST_LIMIT = 1000                 # runs or events in one answer
 
 _runs = tables.runs
@@ -35,7 +37,7 @@ _BATCHES = text("""
         WHERE run_id = :run_id AND (attempt, first_seq) > (:attempt, :first_seq)
         ORDER BY attempt, first_seq LIMIT :count),
     sums AS (SELECT attempt, first_seq, sum(size) OVER (ORDER BY attempt, first_seq) - size AS ahead FROM page)
-    SELECT b.attempt, b.first_seq, b.packed FROM sums JOIN batches b
+    SELECT b.attempt, b.first_seq, b.last_seq, b.packed FROM sums JOIN batches b
     ON b.run_id = :run_id AND b.attempt = sums.attempt AND b.first_seq = sums.first_seq
     WHERE sums.ahead < :limit ORDER BY b.attempt, b.first_seq
 """)
@@ -140,6 +142,27 @@ def _place(connection: Connection, run_id: str, after: EventId) -> int:
     if row is None:
         return after.seq
     return row.first_seq if row.last_seq <= after.seq else row.first_seq - 1
+
+
+def verify(connection: Connection, run_id: str) -> Pages:
+    """The Findings on a run, out of all its batches; a page at a time, so that a run of any size is never in memory."""
+    record = yield from run(connection, run_id)
+    checker = Checker(record)
+    attempt = first_seq = 0
+    while True:
+        rows = connection.execute(_BATCHES, {"run_id": record.run_id, "attempt": attempt, "first_seq": first_seq,
+                                             "count": PAGE_BATCHES, "limit": VERIFY_BYTES}).all()
+        for row in rows:
+            checker.batch(row.attempt, row.first_seq, row.last_seq, row.packed)
+            yield
+        if not rows:
+            break
+        attempt, first_seq = rows[-1].attempt, rows[-1].first_seq
+    late = tables.late
+    for row in connection.execute(select(late.c.attempt, late.c.first_seq, late.c.last_seq).where(
+            late.c.run_id == record.run_id).order_by(late.c.attempt, late.c.first_seq)).all():
+        checker.late(*row)
+    return checker.findings()
 
 
 def committed(connection: Connection, run_id: str, attempt: int) -> Pages:

@@ -21,9 +21,11 @@ from iop import events
 from iop.errors import Conflict, InvalidRequest, IOPError, NoSuchNode, NoSuchRun, NoSuchTarget
 from iop.interfaces import IEdgeService
 from iop.proto import node_pb2, run_pb2
+from iop.proto.link_pb2 import Frame
 from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, TargetView
 from iop.runs import EventId, new_run_id
 from iop.testing.runs import FakeCursor, FakeRun, Script, matches, script
+from iop.wholeness import Checker, Findings
 
 __all__ = ["FakeEdge", "script"]
 
@@ -129,6 +131,15 @@ class FakeEdge:
         start = int(query.cursor or 0)
         following = start + query.limit
         return defer.succeed((found[start:following], str(following) if following < len(found) else ""))
+
+    def verify(self, run_id: str) -> defer.Deferred[Findings]:
+        run = self.runs_by_id.get(run_id)
+        if run is None:
+            return defer.fail(NoSuchRun())
+        checker = Checker(run.record)
+        for entry in run.entries:
+            checker.batch(entry.attempt, entry.first_seq, entry.last_seq, Frame(event_batch=entry.batch).SerializeToString())
+        return defer.succeed(checker.findings())
 
     def cursor(self, run_id: str, after: EventId) -> defer.Deferred[FakeCursor]:
         run = self.runs_by_id.get(run_id)

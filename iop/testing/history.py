@@ -24,6 +24,7 @@ from iop.proto.link_pb2 import Frame
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
 from iop.testing.runs import matches
+from iop.wholeness import Checker, Findings
 
 DAY_US = 86_400_000_000
 
@@ -174,6 +175,17 @@ class FakeHistory:
     def committed(self, run_id: str, attempt: int) -> Deferred[int]:
         return succeed(max((batch.last_seq for batch in self.kept.batches.get(run_id, []) if batch.attempt == attempt),
                            default=0))
+
+    def verify(self, run_id: str) -> Deferred[Findings]:
+        if run_id not in self.kept.runs:
+            return fail(NoSuchRun())
+        checker = Checker(copy.copy(self.kept.runs[run_id]))
+        for row in sorted(self.kept.batches.get(run_id, []), key=lambda item: (item.attempt, item.first_seq)):
+            checker.batch(row.attempt, row.first_seq, row.last_seq, row.packed)
+        for (kept_id, attempt, first_seq), packed in sorted(self.kept.late.items()):
+            if kept_id == run_id:
+                checker.late(attempt, first_seq, first_seq + len(Frame.FromString(packed).event_batch.events) - 1)
+        return succeed(checker.findings())
 
     def append_event(self, event: node_pb2.EdgeNodeEvent) -> Deferred[int]:
         stored = node_pb2.EdgeNodeEvent()

@@ -9,9 +9,10 @@ import pytest
 
 from iop.edge.packing import unpack
 from iop.edge.reports import Standing, standing
+from iop.errors import NoSuchRun
 from iop.events import batch_dicts, ending, output, started
 from iop.proto.link_pb2 import VERDICT_CONTINUE, VERDICT_FENCED, VERDICT_UNKNOWN
-from iop.proto.run_pb2 import Outcome, RunRejected
+from iop.proto.run_pb2 import Outcome, RunRejected, Totals
 from iop.runs import START, EventId
 from iop.testing.history import FakeHistory
 from tests.edge.conftest import FakeEdge, entry, report, result_of, running, status, verdicts
@@ -213,3 +214,41 @@ def test_a_rolled_back_run_that_was_to_be_cancelled_still_is(edge: FakeEdge) -> 
     node = again.node(reports=[report(request, 6, first=5)], told=status())
     node.emit(request, 5, ending("cancelled", Outcome(code="cancelled")))
     assert seen(again, request.run_id) == ["started", "a", "gap 3+2=1.4", "cancelled"]
+
+
+def test_what_was_lost_is_found_by_verifying(edge: FakeEdge) -> None:
+    again, request = rolled_back(edge)
+    node = again.node(reports=[report(request, 6, first=5)])
+    node.emit(request, 5, output("d"), output("e"), ending("completed", Outcome(code="ok", totals=Totals(events=6, bytes=5))))
+    found = result_of(again.service.verify(request.run_id)).as_dict()
+    assert (found["whole"], found["events"], found["told"]["events"], found["faults"]) == (False, 4, 6, [])
+    assert found["gaps"] == [{"first": "1.3", "last": "1.4", "missing": 2}]
+
+
+def test_a_verification_waits_for_the_last_commit_of_its_run(edge: FakeEdge) -> None:
+    node = edge.node()
+    record = edge.submit()
+    edge.history.held = True
+    node.play(node.accept(), "a")
+    found: list[Any] = []
+    edge.service.verify(record.run_id).addBoth(found.append)
+    assert not found
+    for _ in range(5):
+        edge.history.commit()
+    assert found[0].whole and found[0].checked == "numbers"
+
+
+def test_a_verification_says_so_when_what_it_is_about_cannot_be_stored(edge: FakeEdge) -> None:
+    node = edge.node()
+    record = edge.submit()
+    edge.history.trouble = "the disk is full"
+    node.play(node.accept(), "a")
+    found: list[Any] = []
+    edge.service.verify(record.run_id).addErrback(found.append)
+    edge.clock.advance(10)
+    assert found[0].value.code == "history_unavailable"
+    edge.history.trouble = ""
+    edge.clock.advance(1)
+    assert result_of(edge.service.verify(record.run_id)).whole
+    with pytest.raises(NoSuchRun):
+        result_of(edge.service.verify("f" * 32))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
 
-from iop.records import RunQuery
+from iop.errors import NoSuchRun
+from iop.events import ending, output
+from iop.proto.link_pb2 import Frame
+from iop.proto.run_pb2 import EventBatch, Outcome, Totals
+from iop.records import BatchRow, RunQuery, RunRecord
 from iop.runs import EventId
 from iop.store import bulk, reader, tables
 from iop.store.engine import file_url, make_engine, parse_url
 from iop.store.migrate import migrate
+from iop.store.work import Write
+from iop.store.writer import HistoryWriter
 
 # A run: for each attempt, the lengths (in events) and sizes (in bytes) of its batches.
 RUNS = st.lists(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 40)), max_size=8), min_size=1, max_size=3)
@@ -121,3 +129,24 @@ def test_each_search_walks_an_index_and_sorts_nothing(tmp_path, words) -> None:
         plan = " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}"))
     assert "INDEX" in plan
     assert "TEMP B-TREE" not in plan
+
+
+def test_a_run_is_verified_out_of_all_its_batches_in_pages(connection, monkeypatch) -> None:
+    monkeypatch.setattr(reader, "PAGE_BATCHES", 3)
+    monkeypatch.setattr(reader, "VERIFY_BYTES", 100)
+    run_id, count = "a" * 32, 20
+    totals = Totals(events=count, bytes=count, digest=bytes(32))
+    events = [output("x") for _ in range(count)] + [ending("failed", Outcome(code="run_timeout", totals=totals))]
+    for event in events[:-1]:
+        totals.digest = sha256(totals.digest + event.output.encode()).digest()
+    events[-1].failed.totals.CopyFrom(totals)
+    rows = [BatchRow(run_id, 1, seq, seq, Frame(event_batch=EventBatch(
+        run_id=run_id, attempt=1, first_seq=seq, events=[event])).SerializeToString()) for seq, event in enumerate(events, 1)]
+    late = [BatchRow(run_id, 1, seq, seq + 2, b"") for seq in (30, 31, 40)]
+    writer = HistoryWriter()
+    record = RunRecord(run_id=run_id, state="failed", adapter="mock", target="echo", attempt=1, ended_us=1)
+    writer.carry_out(connection, [Write("create", record, 0), Write("append", rows, 0), Write("late", late, 0)])
+    found = ask(reader.verify(connection, run_id))
+    assert (found.whole, found.counted, found.late, found.checked) == (True, totals, 7, "digest")
+    with pytest.raises(NoSuchRun):
+        ask(reader.verify(connection, "b" * 32))
