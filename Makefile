@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
 
-.PHONY: help venv demo test test-real bench chaos check proto lock docs clean
+.PHONY: help venv demo test test-real bench bench-history chaos check proto lock docs clean
 
 help:
 	@echo "make demo       from nothing to a real model and a program answering through IOP"
 	@echo "make test       the tests; PYTEST='-k word' narrows them"
 	@echo "make venv       the environment in .venv; $(BIN)/iop then works"
 	@echo "make bench      figures beside those of other gateways, in one run; BENCH='relay latency chat' picks some"
+	@echo "make bench-history  how fast the history commits and reads; BENCH='--seconds 1' or a database's URL"
 	@echo "make check      ruff, and that proto/ regenerates to what is committed"
 	@echo "make proto      generate iop/proto/ from proto/ again"
 	@echo "make lock       pin the run-time dependencies by hash in requirements.lock"
@@ -53,6 +54,9 @@ test-real: .venv/.installed-test
 
 bench: .venv/.installed-bench .bench/.installed
 	@LITELLM=$(CURDIR)/.bench/litellm/bin/litellm $(BIN)/python tests/bench $(BENCH)
+
+bench-history: .venv/.installed-test
+	@$(BIN)/python tools/bench_history.py $(BENCH)
 
 chaos:
 	@echo "make chaos comes with the spool on the node's disk; there is nothing to run yet." && exit 1

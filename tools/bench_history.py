@@ -1,6 +1,6 @@
 """How fast the history commits and reads, with the reactor idle and with it saturated by Python code.
 
-    python tools/bench_history.py [URL] [--seconds S] [--rate BATCHES_PER_S]
+    make bench-history BENCH='[URL] [--seconds S] [--rate BATCHES_PER_S]'
 
 The load is what a busy edge is to the writer's thread: Python that never waits, in turns of a few milliseconds
 (docs: performance.md, the GIL convoy). Compare ratios of one run, not numbers of two machines.
