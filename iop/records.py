@@ -116,6 +116,7 @@ class TargetView(msgspec.Struct, kw_only=True):
     ready: bool
     detail: str
     retry_safe: bool = False   # the target's own word; a run may say otherwise
+    takes_input: bool | None = None   # while a run of it is under way; None: its node has not told
 
 
 class NodeView(msgspec.Struct, kw_only=True):

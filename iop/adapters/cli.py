@@ -16,7 +16,16 @@ from iop.adapters.executions import Execution, refused
 from iop.adapters.settings import Settings
 from iop.adapters.utf8 import Utf8Stream
 from iop.errors import AdapterError, ConfigError, InvalidRequest, IOPError, ProgramFailed
-from iop.interfaces import IAdapter, IAdapterFactory, IAdapterTools, IProgram, IProgramReceiver, IRunSink, ITakesInput
+from iop.interfaces import (
+    IAdapter,
+    IAdapterFactory,
+    IAdapterTools,
+    IOffersInput,
+    IProgram,
+    IProgramReceiver,
+    IRunSink,
+    ITakesInput,
+)
 from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import CHANNEL_STDERR, CHANNEL_STDOUT, Outcome
 from iop.requirements import Program
@@ -173,7 +182,7 @@ def _outcome(ending: ProgramEnding, stopped: IOPError | None, ok_exit_codes: tup
     return kind, outcome
 
 
-@implementer(IPlugin, IAdapterFactory)
+@implementer(IPlugin, IAdapterFactory, IOffersInput)
 class CliFactory:
     """`cli`: see the module."""
 
@@ -196,6 +205,9 @@ class CliFactory:
 
     def requirements(self, settings: CliSettings) -> list[Program]:
         return [Program(tuple(settings.argv), settings.cwd, settings.env)]
+
+    def takes_input(self, settings: CliSettings) -> bool:
+        return settings.input == "open"
 
     def build(self, targets: dict[str, Any], tools: IAdapterTools) -> CliAdapter:
         return CliAdapter(tools)

@@ -28,7 +28,16 @@ from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions
 from iop.edge.submit import asks_the_same
-from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget, QueueTimeout
+from iop.errors import (
+    Cancelled,
+    Conflict,
+    IOPError,
+    LocalProtocolError,
+    NodeRestarted,
+    NoSuchTarget,
+    QueueTimeout,
+    StartTimeout,
+)
 from iop.events import now_us, outcome_of
 from iop.proto.run_pb2 import CancelRequest, Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
@@ -36,6 +45,7 @@ from iop.records import RunRecord
 MAX_REFUSALS = 5                 # of one run, by nodes; then it ends with the last one's code
 REFUSED_S = 1.0                  # a node that refused a run is not asked again for this long
 STORE_AGAIN_S = 1.0              # when history did not take a placement
+ANSWER_S = 30.0                  # for a node to accept or refuse; its own record gives up after 5
 PLACED_AGAIN_S = 10.0            # the least that a run waits which was placed before
 
 log = Logger()
@@ -142,7 +152,10 @@ class Dispatcher:
         self._order(run, self._registry.known(run.record.node_id), link)
 
     def _order(self, run: Run, node: Node, link: Any) -> None:
+        _forget_deadline(run)
         run.sent, run.resend_from, run.instance = True, 0, node.instance
+        offer = node.offers.get((run.record.adapter, run.record.target))
+        run.takes_input = offer.takes_input if offer is not None else None
         try:
             link.send("run_request", run.order())
         except LocalProtocolError:       # the link does not take orders any more
@@ -152,13 +165,32 @@ class Dispatcher:
         except IOPError as error:
             self._runs.fail(run, error)
         else:
+            run.deadline = self._clock.callLater(ANSWER_S, self._not_answered, run, node, link)
             self._bus.tell("run_placed", node_id=node.node_id, run_id=run.run_id, source=run.request.source,
                            adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt)
+
+    def answered(self, run: Run) -> None:
+        """Its node has said that it carries it out."""
+        if run not in self._queue:
+            _forget_deadline(run)
+
+    def _not_answered(self, run: Run, node: Node, link: Any) -> None:
+        """The link lives and nothing came: nobody is to wait for that run for ever. Where the link broke, reports decide."""
+        run.deadline = None
+        if run.record.ended or node.link is not link or not run.silent:
+            return
+        log.error("{node_id} has not answered to run {run_id} in {seconds:g} s", node_id=node.node_id, run_id=run.run_id,
+                  seconds=ANSWER_S)
+        error = StartTimeout(f"The node {node.node_id} has not said in {ANSWER_S:g} s whether it takes the run.")
+        self._stop_at_node(run, EDGE, error.message)
+        run.refused_by[node.node_id] = self._clock.seconds() + ANSWER_S
+        self.again_or_fail(run, error)
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def _wait(self, run: Run, obstacle: IOPError | None) -> None:
         """Put a stored run into the queue, with its deadline."""
+        _forget_deadline(run)
         run.waiting_for = obstacle
         position = self._queue.add(run)
         waited_s = self._clock.seconds() - run.since_s
@@ -177,10 +209,10 @@ class Dispatcher:
             self._runs.fail(run, run.waiting_for or QueueTimeout())
 
     def _leave_queue(self, run: Run) -> bool:
-        if run.deadline is not None:
-            run.deadline.cancel()
-            run.deadline = None
-        return self._queue.remove(run)
+        if not self._queue.remove(run):
+            return False
+        _forget_deadline(run)
+        return True
 
     def pump(self) -> None:
         """Place what can be placed now, in the queue's order; a run that cannot does not hold up those behind it."""
@@ -295,6 +327,7 @@ class Dispatcher:
     def ended(self, run: Run, outcome: Outcome) -> None:
         """It has ended, whoever ended it: its slot is free."""
         self._leave_queue(run)
+        _forget_deadline(run)
         node = self._registry.get(run.record.node_id)
         self._bus.tell("run_ended", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
                        state=run.record.state, code=outcome.code, adapter=run.record.adapter, target=run.record.target)
@@ -306,3 +339,11 @@ class Dispatcher:
         self._stopped = True
         for run in self._queue:
             self._leave_queue(run)
+        for run in self._runs:
+            _forget_deadline(run)
+
+
+def _forget_deadline(run: Run) -> None:
+    if run.deadline is not None and run.deadline.active():
+        run.deadline.cancel()
+    run.deadline = None

@@ -222,11 +222,14 @@ class NodeLink:
     # --- its runs ---------------------------------------------------------------------------------------------------
 
     def _run_accepted(self, word: RunAccepted, packed: bytes) -> None:
-        self._leased(word.run_id, word.attempt)
+        run = self._leased(word.run_id, word.attempt)
+        if run is not None:
+            self._desk.dispatcher.answered(run)
 
     def _run_rejected(self, word: RunRejected, packed: bytes) -> None:
         run = self._leased(word.run_id, word.attempt)
         if run is not None:
+            self._desk.dispatcher.answered(run)
             self._desk.dispatcher.rejected(run, word)
 
     def _leased(self, run_id: str, attempt: int) -> Run | None:

@@ -85,7 +85,7 @@ class Node:
             (state.adapter, target.target): TargetView(
                 adapter=state.adapter, target=target.target, aliases=list(target.aliases),
                 concurrency=target.concurrency or state.concurrency, running=0, ready=target.ready, detail=target.detail,
-                retry_safe=target.retry_safe)
+                retry_safe=target.retry_safe, takes_input=target.takes_input if target.HasField("takes_input") else None)
             for state in status.adapters for target in state.targets}
 
     def expect(self, entry: NodeEntry) -> None:
@@ -140,7 +140,7 @@ class Node:
         status = self.status or NodeStatus()
         targets = [TargetView(adapter=one.adapter, target=one.target, aliases=one.aliases, concurrency=one.concurrency,
                               running=self._taken[name], ready=one.ready and self.up, detail=one.detail,
-                              retry_safe=one.retry_safe)
+                              retry_safe=one.retry_safe, takes_input=one.takes_input)
                    for name, one in sorted(self.offers.items())]
         return NodeView(
             node_id=self.node_id, state="up" if self.up else "down", draining=self.takes_nothing,

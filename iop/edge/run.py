@@ -14,7 +14,7 @@ class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
     __slots__ = ("arrival", "deadline", "instance", "log", "record", "refusals", "refused_by", "request", "resend_from",
-                 "sent", "since_s", "waiting", "waiting_for")
+                 "sent", "since_s", "takes_input", "waiting", "waiting_for")
 
     def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, arrival: int, since_s: float) -> None:
         self.arrival = arrival                    # which one it is in this process: the order of the queue
@@ -23,11 +23,12 @@ class Run:
         self.request = request
         self.log = run_log
         self.sent = False                         # its RunRequest is, or may be, with its node
-        self.deadline: Any = None                 # IDelayedCall of its place in the queue
+        self.deadline: Any = None                 # IDelayedCall: of its place in the queue, then of its node's answer
         self.waiting_for: IOPError | None = None  # what keeps it in the queue
         self.refusals = 0
         self.refused_by: dict[str, float] = {}    # node_id -> clock time until which it is not asked again
         self.resend_from = 0                      # the hole that its node was asked to fill
+        self.takes_input: bool | None = None      # its target's word when it was sent; None when that is not known
         self.waiting: list[Any] = []              # Deferreds that fire once it has ended and history has all of it
         self.instance = ""                        # the start of its node that is known to have had it
 

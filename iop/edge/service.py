@@ -216,7 +216,9 @@ class EdgeService:
         if len(data) > MAX_INPUT_BYTES:
             raise InvalidRequest(f"One piece of input has at most {MAX_INPUT_BYTES} bytes.")
         await self._runs.record(run_id)
-        self._at_work(run_id)
+        if self._at_work(run_id).takes_input is False:
+            raise Conflict("The run takes no input while it is under way.",
+                           hint="A program's target with `input: open` does.")
         await self._audit.before(source, "input", run_id=run_id, bytes=len(data), end=end)
         run = self._at_work(run_id)
         node = self._registry.node(run.record.node_id)

@@ -78,6 +78,13 @@ class IExecution(Interface):
         """Go on."""
 
 
+class IOffersInput(Interface):
+    """An IAdapterFactory some of whose executions are ITakesInput; the edge refuses input to all others."""
+
+    def takes_input(settings):
+        """Whether the runs of a target with these settings are. Pure."""
+
+
 class ITakesInput(Interface):
     """An IExecution that more input can be given to."""
 

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
 from iop.errors import ConfigError
-from iop.interfaces import IAdapter, IAdapterFactory
+from iop.interfaces import IAdapter, IAdapterFactory, IOffersInput
 from iop.node.policy import LOCKED
 from iop.node.router import TIMES, OfferedTarget
 from iop.node.tools import Tools
@@ -191,7 +191,8 @@ class Offers:
         for fault in faults:
             fault.path = f"{path}/{fault.path}" if fault.path else path
         ceiling = config.limits if own else run_pb2.Limits()
-        offered = OfferedTarget(config=config, settings=settings, requirements=requirements, own=own, ceiling=ceiling)
+        offered = OfferedTarget(config=config, settings=settings, requirements=requirements, own=own, ceiling=ceiling,
+                                takes_input=IOffersInput.providedBy(factory) and factory.takes_input(settings))
         return (None if faults else offered), faults
 
     def _judge(self, factory: IAdapterFactory, requirements: tuple, own: bool) -> list[ConfigFault]:

@@ -23,6 +23,7 @@ class OfferedTarget:
     requirements: tuple[object, ...] = ()
     own: bool = False
     ceiling: run_pb2.Limits = field(default_factory=run_pb2.Limits)
+    takes_input: bool = False
 
     @property
     def name(self) -> str:

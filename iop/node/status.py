@@ -110,7 +110,7 @@ def node_status(backends: Mapping[str, Backend], watch: HealthWatch, *, policy_m
             why_not = watch.of(backend, target.name)
             state.targets.add(adapter=name, target=target.name, aliases=target.config.aliases,
                               concurrency=target.config.concurrency, ready=not why_not, detail=why_not,
-                              retry_safe=_retry_safe(target))
+                              retry_safe=_retry_safe(target), takes_input=target.takes_input)
     return status
 
 

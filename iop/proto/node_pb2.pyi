@@ -83,7 +83,7 @@ class ConfigApplied(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[ConfigPartApplied, _Mapping]]] = ...) -> None: ...
 
 class TargetState(_message.Message):
-    __slots__ = ("adapter", "target", "aliases", "concurrency", "ready", "detail", "retry_safe")
+    __slots__ = ("adapter", "target", "aliases", "concurrency", "ready", "detail", "retry_safe", "takes_input")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,7 @@ class TargetState(_message.Message):
     READY_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     RETRY_SAFE_FIELD_NUMBER: _ClassVar[int]
+    TAKES_INPUT_FIELD_NUMBER: _ClassVar[int]
     adapter: str
     target: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -98,7 +99,8 @@ class TargetState(_message.Message):
     ready: bool
     detail: str
     retry_safe: bool
-    def __init__(self, adapter: _Optional[str] = ..., target: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., ready: _Optional[bool] = ..., detail: _Optional[str] = ..., retry_safe: _Optional[bool] = ...) -> None: ...
+    takes_input: bool
+    def __init__(self, adapter: _Optional[str] = ..., target: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., ready: _Optional[bool] = ..., detail: _Optional[str] = ..., retry_safe: _Optional[bool] = ..., takes_input: _Optional[bool] = ...) -> None: ...
 
 class AdapterState(_message.Message):
     __slots__ = ("adapter", "concurrency", "targets")

@@ -591,3 +591,50 @@ def test_an_edge_that_stops_says_that_it_is_why_its_clients_left(edge: FakeEdge)
 def test_a_cursor_on_an_unknown_run_says_so(edge: FakeEdge) -> None:
     with pytest.raises(NoSuchRun):
         result_of(edge.service.cursor("f" * 32, EventId(0, 0)))
+
+
+def test_input_to_a_run_that_takes_none_is_refused_at_once(edge: FakeEdge) -> None:
+    told = status()
+    told.adapters[0].targets[0].takes_input = False
+    node = edge.node(told=told)
+    record = edge.submit()
+    node.accept()
+    with pytest.raises(Conflict, match="takes no input"):
+        result_of(edge.service.give_input(record.run_id, b"x", False, PERSON))
+    assert not node.all("run_input") and not edge.history.kept.audits
+    # What holds for a run is what its target said when it was sent.
+    told.adapters[0].targets[0].takes_input = True
+    node.send("node_status", told)
+    with pytest.raises(Conflict, match="takes no input"):
+        result_of(edge.service.give_input(record.run_id, b"x", False, PERSON))
+    later = edge.submit()
+    result_of(edge.service.give_input(later.run_id, b"x", False, PERSON))
+    assert node.last("run_input").run_id == later.run_id
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_node_that_never_answers_does_not_keep_a_run_for_ever(edge: FakeEdge, cancelled: bool) -> None:
+    node = edge.node()
+    silent, taken = edge.submit(), edge.submit()
+    node.accept()
+    if cancelled:
+        edge.cancel(silent.run_id)
+    for _ in range(35):
+        edge.clock.advance(1)
+        node.pair.pump()
+    ended = edge.run(silent.run_id)
+    assert (ended.state, ended.outcome_code) == (("cancelled", "cancelled") if cancelled else ("failed", "start_timeout"))
+    assert silent.run_id in [order.run_id for order in node.all("cancel_request")]
+    assert edge.run(taken.run_id).state == "placed"
+
+
+def test_a_run_that_may_be_begun_again_goes_to_another_node_when_one_does_not_answer(make_edge: Any) -> None:
+    edge = make_edge(entry("n1"), entry("n2"))
+    node, other = edge.node("n1"), edge.node("n2")
+    edge.submit(prompt(retry_safe=True))
+    assert node.last("run_request").attempt == 1
+    for _ in range(31):
+        edge.clock.advance(1)
+        node.pair.pump()
+        other.pair.pump()
+    assert other.last("run_request").attempt == 2
