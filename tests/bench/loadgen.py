@@ -40,7 +40,6 @@ ap.add_argument("--warmup", type=int, default=0, help="requests not counted at t
 ap.add_argument("--pids", default="", help="comma list of pids (with their children) whose CPU and RSS to report")
 ap.add_argument("--label", default="")
 A = ap.parse_args()
-HZ = os.sysconf("SC_CLK_TCK")
 
 
 def tree(pids):
@@ -67,7 +66,7 @@ def usage(pids):
     for p in tree(pids):
         try:
             f = open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()
-            cpu += (int(f[11]) + int(f[12])) / HZ
+            cpu += time.clock_gettime_ns((~p << 3) | 2) / 1e9  # its own clock: /proc counts in ticks of 10 ms
             rss += int(open(f"/proc/{p}/statm").read().split()[1]) * 4096
         except OSError:
             pass

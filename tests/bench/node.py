@@ -5,6 +5,8 @@ then, once `streams` runs have been asked for and a line came on standard input,
 in turn, `per_batch` a frame.
 
     node.py PORT TOKEN STREAMS TOTAL PER_BATCH
+
+It prints `ready`, `asked`, and `sent N` once all is acknowledged.
 """
 
 from __future__ import annotations
@@ -45,10 +47,10 @@ class Node:
         data = link_pb2.Frame(**frame).SerializeToString()
         self.socket.sendall(struct.pack(">I", len(data)) + data)
 
-    def receive(self, wait_s: float) -> None:
-        """Handle what has come, waiting at most `wait_s` for the first of it."""
+    def receive(self, wait_s: float) -> bool:
+        """Handle what has come, waiting at most `wait_s` for the first of it; whether there was anything."""
         if not select.select([self.socket], [], [], wait_s)[0]:
-            return
+            return False
         data = self.socket.recv(1 << 20)
         if not data:
             raise SystemExit("the edge closed the link")
@@ -60,6 +62,13 @@ class Node:
             frame = link_pb2.Frame.FromString(bytes(self.buffer[4:4 + length]))
             del self.buffer[:4 + length]
             self.handle(frame)
+        return True
+
+    def wait_for_line(self) -> None:
+        """Stay alive until standard input has a line, or ends."""
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            self.receive(0.01)
+        sys.stdin.readline()
 
     def handle(self, frame: link_pb2.Frame) -> None:
         kind = frame.WhichOneof("kind")
@@ -127,6 +136,9 @@ def flood(node: Node, total: int, per_batch: int) -> int:
             node.receive(0)
     ending = encoded([run_pb2.RuntimeEvent(at_us=time.time_ns() // 1000, completed=run_pb2.Outcome(code="ok"))])
     node.socket.sendall(b"".join(out) + b"".join(batch_frame(run_id, seq[run_id], ending) for run_id in runs))
+    deadline = time.monotonic() + 60
+    while node.unacked and time.monotonic() < deadline:      # until history has all of it
+        node.receive(1)
     return sent
 
 
@@ -135,12 +147,9 @@ def main(port: int, token: str, streams: int, total: int, per_batch: int) -> Non
     while len(node.requests) < streams:
         node.receive(5)
     print("asked", flush=True)
-    while not select.select([sys.stdin], [], [], 0)[0]:
-        node.receive(0.01)
+    node.wait_for_line()
     print("sent", flood(node, total, per_batch), flush=True)
-    sys.stdin.readline()
-    while not select.select([sys.stdin], [], [], 0)[0]:      # stay alive until told to go
-        node.receive(0.05)
+    node.wait_for_line()
 
 
 if __name__ == "__main__":
