@@ -38,8 +38,8 @@ _config_option = click.option("-c", "--config", metavar="NODE.YAML", help="The c
 
 
 @node_group.command("restart", short_help="Start a node again in place; its programs go on.", epilog=examples(
-    "iop node restart                           # the nodes of `iop up`", "iop node restart -c /etc/iop/node.yaml",
-    "iop node restart gpu-1                     # of any machine, by way of the edge"))
+    "iop node restart                  # the nodes of `iop up`", "iop node restart -c /etc/iop/node.yaml",
+    "iop node restart gpu-1            # by way of the edge"))
 @click.argument("node_id", metavar="[NODE]", required=False)
 @_config_option
 @click.option("--state", metavar="DIR", help="A node's state folder, or that of `iop up`; with NODE, that of the edge.")

@@ -48,7 +48,7 @@ def test_every_command_has_help_with_examples(iop, path):
     assert max(map(len, result.output.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("path", [(), ("keys",), ("tls",)], ids=" ".join)
+@pytest.mark.parametrize("path", [(), ("keys",), ("tls",), ("node",)], ids=" ".join)
 def test_what_a_command_is_for_fits_its_line_in_the_list(iop, path):
     assert "..." not in iop(*path, "--help").output.partition("Commands:")[2]
 
