@@ -95,6 +95,7 @@ def outcome_dict(outcome: run_pb2.Outcome) -> dict[str, object]:
         "upstream_status": outcome.upstream_status or None,
         "finish_reason": outcome.finish_reason or None,
         "steps": list(outcome.steps),
+        "said": outcome.said or None,
     }
 
 

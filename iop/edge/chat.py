@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from iop.edge.dialects import openai_raw, speaks_chat
-from iop.events import ENDING_KINDS, as_dict, json_encode, usage_dict
+from iop.errors import HistoryGap
+from iop.events import ENDING_KINDS, as_dict, json_encode, outcome_of, usage_dict
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, Outcome, RuntimeEvent
 from iop.web.errors import openai_error, status_of
@@ -36,6 +37,7 @@ class Ending:
         self.outcome = Outcome()
         self.started = False
         self.usage: run_pb2.Usage | None = None
+        self._gap = False
 
     def read(self, told: Iterable[RuntimeEvent]) -> None:
         for event in told:
@@ -44,8 +46,12 @@ class Ending:
                 self.started = True
             elif kind == "usage":
                 self.usage = event.usage
+            elif kind == "gap":
+                self._gap = True
             elif kind in ENDING_KINDS:
                 self.kind, self.outcome = kind, getattr(event, kind)
+                if self._gap and self.completed:     # an answer with a hole in it is none
+                    self.kind, self.outcome = "failed", outcome_of(HistoryGap("Part of the answer was lost by the history."))
 
     @property
     def completed(self) -> bool:
@@ -102,8 +108,9 @@ class ChatStream:
     def write(self, entry: Any) -> bytes:
         """What a client is told of a batch; empty when there is nothing in it for it."""
         if self._raw:                    # its chunks pass unread; only its ending counts
-            if entry.ends:
-                self.ending.read(entry.batch.events[-1:])
+            told = entry.batch.events
+            if entry.ends or told[0].HasField("gap"):
+                self.ending.read((told[0], told[-1]))
             return openai_raw(entry, self._with_usage)
         told = entry.batch.events
         self.ending.read(told)

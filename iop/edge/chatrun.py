@@ -44,11 +44,13 @@ class ChatAnswer:
         """Submit the run and open its log. A client that leaves meanwhile does not undo the submit: the run is stopped."""
         request.detach_s = self._detach_s or 0.0
         self._record = await outliving(self._edge.submit(request, self._source, key), self._submitted_late)
+        self._edge.attend(self._record.run_id)
         self._cursor = await self._edge.cursor(self._record.run_id, START)
         self._cursor.notify(self._wake)
 
     def _submitted_late(self, record: RunRecord) -> None:
         self._record = record
+        self._edge.attend(record.run_id)
         self._stop_run(GONE)
 
     async def whole(self, model: str) -> Response:

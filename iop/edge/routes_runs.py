@@ -19,7 +19,7 @@ from iop.events import batch_dicts, json_encode
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
 from iop.records import RunQuery, RunRecord
-from iop.runs import STATES, EventId, is_run_id
+from iop.runs import START, STATES, EventId, is_run_id
 from iop.web.auth import ADMIN, Principal
 from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse, json_response
@@ -81,8 +81,11 @@ class RunsQuery(_Body):
 
 
 class EventsQuery(_Body):
+    """`late`: instead, what came after the run's ending and is kept apart."""
+
     after: Text = ""
     limit: Limit = 1000
+    late: bool = False
 
 
 class RunRoutes:
@@ -134,6 +137,10 @@ class RunRoutes:
         asked = request.query(EventsQuery)
         after = EventId.parse((request.header("last-event-id") if request.wants_stream else "") or asked.after)
         record = await self._seen(request)
+        if asked.late:
+            if request.wants_stream:
+                raise InvalidRequest("Late events come in pages of JSON only.")
+            return json_response(_late_page(await self._edge.late(record.run_id, after), after, asked.limit))
         cursor = await self._edge.cursor(record.run_id, after)
         if request.wants_stream:
             return StreamResponse(RunReader(cursor))
@@ -235,6 +242,18 @@ async def _page(cursor: Any, asked: EventsQuery) -> bytes:
     whole = len(events) <= asked.limit
     events = events[:asked.limit]
     return json_encode({"events": events, "next": events[-1]["id"] if events else asked.after, "ended": ended and whole})
+
+
+def _late_page(batches: list[run_pb2.EventBatch], after: EventId, limit: int) -> dict[str, object]:
+    """The same for what is kept apart; there is no more where no event is told."""
+    events: list[dict[str, object]] = []
+    place = after
+    for event in (event for batch in batches for event in batch_dicts(batch)):
+        here = EventId(int(str(event["attempt"])), int(str(event["seq"])))
+        if here > place and len(events) < limit:
+            events.append(event)
+            place = here
+    return {"events": events, "next": str(place) if place != START else "", "ended": not batches}
 
 
 def _told(record: RunRecord, headers: dict[str, str] | None = None) -> Response:

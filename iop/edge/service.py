@@ -21,6 +21,7 @@ from iop.edge.nodefile import NodeFile
 from iop.edge.nodes import Desk, NodeGreeter
 from iop.edge.operations import Audit, NodeOperations
 from iop.edge.outliving import outliving
+from iop.edge.packing import unpack
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Registry
 from iop.edge.run import Run
@@ -33,7 +34,7 @@ from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
 from iop.link.calls import Calls
 from iop.proto.node_pb2 import EdgeNodeEvent, NodeCommandResponse
-from iop.proto.run_pb2 import RunInput, RunRequest, Source
+from iop.proto.run_pb2 import EventBatch, RunInput, RunRequest, Source
 from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
 from iop.wholeness import Findings
@@ -41,6 +42,7 @@ from iop.wholeness import Findings
 MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
 STOPPING = "The edge is stopping."
 CUT_OFF = "The edge was started again, and the client is gone."
+LATE_BYTES = 256 * 1024          # of late events in one page
 STORED_S = 10.0                  # the longest that a verification waits for the last commit of its run
 EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
 
@@ -100,7 +102,7 @@ class EdgeService:
         await recovery.recover(self._history, self._runs, self._dispatcher, self._registry, self._absences)
         for run in self._runs:           # their clients were cut off when the edge ended, however it did
             if run.request.HasField("detach_s"):
-                self._clock.callLater(run.request.detach_s, self.abandon, run.run_id, run.request.source, CUT_OFF)
+                self._clock.callLater(run.request.detach_s, self._cut_off, run)
         self._lag.start()
         self._expiry = self._clock.callLater(EXPIRY_S, self._expire_links)
         self._bus.tell("edge_started")
@@ -201,10 +203,23 @@ class EdgeService:
                 await self._dispatcher.cancel(run, source, reason[:1000])
         return copy.copy(await self._runs.record(run_id))
 
+    def attend(self, run_id: str) -> None:
+        run = self._runs.get(run_id)
+        if run is not None:
+            run.clients += 1
+
+    def _cut_off(self, run: Run) -> None:
+        """Its clients were cut off when the edge ended, and none has come again."""
+        if not run.clients:
+            self.abandon(run.run_id, run.request.source, CUT_OFF)
+
     def abandon(self, run_id: str, source: Source, reason: str) -> None:
         """See IEdgeService. Where the edge itself cuts its clients off, since it stops, that is the reason."""
         run = self._runs.get(run_id)
         if run is not None:
+            run.clients -= 1
+            if run.clients > 0:
+                return
             self._dispatcher.cancel(run, source, STOPPING if self._stopping else reason).addErrback(
                 lambda failure: log.warn("run {run_id} is being stopped, which is not stored: {trouble}", run_id=run_id,
                                          trouble=failure.getErrorMessage()))
@@ -257,6 +272,13 @@ class EdgeService:
                 raise HistoryUnavailable("The run has ended, and its last events could not be stored yet.") from None
         found: Findings = await self._history.verify(run_id)
         return found
+
+    def late(self, run_id: str, after: EventId) -> Deferred[list[EventBatch]]:
+        return _start(self._late(run_id, after))
+
+    async def _late(self, run_id: str, after: EventId) -> list[EventBatch]:
+        await self._runs.record(run_id)
+        return [unpack(packed) for packed in await self._history.late(run_id, after, LATE_BYTES)]
 
     def cursor(self, run_id: str, after: EventId) -> Deferred[RunCursor]:
         return _start(self._runs.cursor(run_id, after))

@@ -42,8 +42,12 @@ class IEdgeService(Interface):
     def cancel(run_id, source, reason=""):
         """Ask for the end of a run; fires with its RunRecord as it is now. Idempotent; fails with NoSuchRun."""
 
+    def attend(run_id):
+        """One more client for which a run is (several may share one by their Idempotency-Key). Returns nothing."""
+
     def abandon(run_id, source, reason):
-        """Whoever a run was for has left: end it at once, also while history cannot be written. Returns nothing.
+        """A client that a run was for has left. Was it the last one, the run is ended at once, also while history cannot be
+        written. Returns nothing.
 
         Nobody asked for anything, so nothing is audited; the run's own ending tells why. Idempotent; nothing happens to a
         run that has ended or is not known.
@@ -61,6 +65,10 @@ class IEdgeService(Interface):
     def verify(run_id):
         """Recompute from history whether it has the run whole; fires with Findings (iop.wholeness). Fails with NoSuchRun,
         and with HistoryUnavailable when what the run did is not stored within 10 s."""
+
+    def late(run_id, after):
+        """Fires with EventBatches that came after a run's ending and are kept apart, behind an EventId, in order: a page,
+        empty when there are no more. They may overlap. Fails with NoSuchRun."""
 
     def cursor(run_id, after):
         """Fires with an IRunCursor behind the EventId; fails with NoSuchRun."""

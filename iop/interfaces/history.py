@@ -49,6 +49,9 @@ class IHistory(Interface):
         """Fires with [packed] of a run behind an EventId, in order: whole batches, at least one when there is one,
         stopping once limit_bytes is passed. The first may begin before `after`."""
 
+    def late(run_id, after, limit_bytes):
+        """The same of what is kept apart; batches may overlap."""
+
     def committed(run_id, attempt):
         """Fires with the last committed sequence number, 0 when none."""
 

@@ -120,6 +120,9 @@ class History:
     def batches(self, run_id: str, after: EventId, limit_bytes: int) -> Deferred:
         return self._store.read(partial(reader.batches, run_id=run_id, after=after, limit_bytes=limit_bytes))
 
+    def late(self, run_id: str, after: EventId, limit_bytes: int) -> Deferred:
+        return self._store.read(partial(reader.late, run_id=run_id, after=after, limit_bytes=limit_bytes))
+
     def committed(self, run_id: str, attempt: int) -> Deferred:
         return self._store.read(partial(reader.committed, run_id=run_id, attempt=attempt))
 

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Generator
 from typing import Any
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, and_, or_, select, text
 
 from iop.errors import InvalidRequest, NoSuchRun
 from iop.proto import node_pb2
@@ -20,6 +20,7 @@ from iop.wholeness import Checker
 Pages = Generator[None, None, Any]
 
 PAGE_BATCHES = 128
+PAGE_LATE = 8                        # batches of up to a megabyte each, whose sizes nobody has asked first
 PAGE_RUNS = 50
 VERIFY_BYTES = 64 * 1024             # read at once to verify a run; one batch may be more
 LARGEST_LIMIT = 1000                 # runs or events in one answer
@@ -133,6 +134,23 @@ def batches(connection: Connection, run_id: str, after: EventId, limit_bytes: in
         if len(rows) < PAGE_BATCHES:
             break
         attempt, first_seq = rows[-1].attempt, rows[-1].first_seq
+    return found
+
+
+def late(connection: Connection, run_id: str, after: EventId, limit_bytes: int) -> Pages:
+    """[packed] of what is kept apart and ends behind `after`, in order; one at least when there is one."""
+    yield
+    table = tables.late
+    found: list[bytes] = []
+    left = limit_bytes
+    for row in connection.execute(select(table.c.packed).where(
+            table.c.run_id == clean(run_id),
+            or_(table.c.attempt > after.attempt, and_(table.c.attempt == after.attempt, table.c.last_seq > after.seq)))
+            .order_by(table.c.attempt, table.c.first_seq).limit(PAGE_LATE)).all():
+        if found and left <= 0:
+            break
+        found.append(row.packed)
+        left -= len(row.packed)
     return found
 
 

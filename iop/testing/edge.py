@@ -107,8 +107,14 @@ class FakeEdge:
             run.end("cancelled", run_pb2.Outcome(code="cancelled", message=reason))
         return defer.succeed(run.record)
 
+    def attend(self, run_id: str) -> None:
+        self.runs_by_id[run_id].clients += 1
+
     def abandon(self, run_id: str, source: run_pb2.Source, reason: str) -> None:
         run = self.runs_by_id[run_id]
+        run.clients -= 1
+        if run.clients > 0:
+            return
         run.cancels.append((source, reason))
         if not run.record.ended:
             run.end("cancelled", run_pb2.Outcome(code="cancelled", message=reason))
@@ -140,6 +146,13 @@ class FakeEdge:
         for entry in run.entries:
             checker.batch(entry.attempt, entry.first_seq, entry.last_seq, Frame(event_batch=entry.batch).SerializeToString())
         return defer.succeed(checker.findings())
+
+    def late(self, run_id: str, after: EventId) -> defer.Deferred[list[run_pb2.EventBatch]]:
+        run = self.runs_by_id.get(run_id)
+        if run is None:
+            return defer.fail(NoSuchRun())
+        return defer.succeed([batch for batch in run.late
+                              if (batch.attempt, batch.first_seq + len(batch.events) - 1) > (after.attempt, after.seq)])
 
     def cursor(self, run_id: str, after: EventId) -> defer.Deferred[FakeCursor]:
         run = self.runs_by_id.get(run_id)

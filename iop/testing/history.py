@@ -55,6 +55,10 @@ def covers_from(row: BatchRow) -> int:
     return first.gap.first_seq if first.HasField("gap") else row.first_seq
 
 
+def _count(packed: bytes) -> int:
+    return len(Frame.FromString(packed).event_batch.events)
+
+
 @implementer(IHistory)
 class FakeHistory:
     """See the module. `kept` can be given to another FakeHistory: a restart of the edge."""
@@ -172,6 +176,10 @@ class FakeHistory:
                 break
         return succeed(page)
 
+    def late(self, run_id: str, after: EventId, limit_bytes: int) -> Deferred[list[bytes]]:
+        return succeed([packed for (kept_id, attempt, first_seq), packed in sorted(self.kept.late.items())
+                        if kept_id == run_id and (attempt, first_seq + _count(packed) - 1) > (after.attempt, after.seq)])
+
     def committed(self, run_id: str, attempt: int) -> Deferred[int]:
         return succeed(max((batch.last_seq for batch in self.kept.batches.get(run_id, []) if batch.attempt == attempt),
                            default=0))
@@ -184,7 +192,7 @@ class FakeHistory:
             checker.batch(row.attempt, row.first_seq, row.last_seq, row.packed)
         for (kept_id, attempt, first_seq), packed in sorted(self.kept.late.items()):
             if kept_id == run_id:
-                checker.late(attempt, first_seq, first_seq + len(Frame.FromString(packed).event_batch.events) - 1)
+                checker.late(attempt, first_seq, first_seq + _count(packed) - 1)
         return succeed(checker.findings())
 
     def append_event(self, event: node_pb2.EdgeNodeEvent) -> Deferred[int]:

@@ -113,6 +113,8 @@ class FakeRun:
         self.cursors: list[FakeCursor] = []
         self.cancels: list[tuple[run_pb2.Source, str]] = []
         self.inputs: list[tuple[bytes, bool]] = []
+        self.clients = 0             # that attend it
+        self.late: list[run_pb2.EventBatch] = []
         self.lagging: defer.Deferred[object] | None = None
         self._seq = 0
 

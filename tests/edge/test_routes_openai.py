@@ -13,7 +13,7 @@ from iop.errors import HistoryUnavailable, ProgramFailed, QueueFull, RunTimeout,
 from iop.keys import SCOPES, KeyRing, make_key
 from iop.metrics import Metrics
 from iop.proto import run_pb2
-from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT
+from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, Gap, RuntimeEvent
 from iop.testing.edge import FakeEdge, script
 from iop.testing.web import Wire
 
@@ -482,3 +482,42 @@ def test_failing_programs_are_told_with_their_sentence(world):
     answer = world.call("POST", CHAT, {**ASK, "model": "echo"})
     assert (answer.status, answer.code, answer.json["error"]["message"]) == (
         502, "program_failed", "It ended with exit code 3.")
+
+
+def test_the_first_of_two_clients_of_one_key_to_leave_does_not_stop_the_others_run(world):
+    first, second = (world.chatting(idempotency_key="k") for _ in range(2))
+    run = world.edge.last
+    assert len(world.edge.runs_by_id) == 1
+    run.start()
+    first.leave()
+    assert not run.cancels
+    run.emit(chunk("a"))
+    second.leave()
+    assert [reason for _, reason in run.cancels] == ["client disconnected"]
+
+
+def test_a_client_that_left_before_its_run_was_stored_does_not_stop_the_others(world):
+    second = world.chatting(idempotency_key="k")
+    stored = world.edge.submitting = Deferred()
+    first = world.chatting(idempotency_key="k")
+    first.leave()
+    stored.callback(None)
+    assert not world.edge.last.cancels
+    second.leave()
+    assert world.edge.last.cancels
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_with_a_hole_in_it_is_told_as_an_error(world, stream):
+    wire = world.chatting({**ASK, "stream": stream})
+    run = world.edge.last
+    run.start()
+    run.emit(chunk("a"))
+    run.emit(RuntimeEvent(gap=Gap(first_seq=3, reason="lost")))
+    run.emit(chunk("b"))
+    run.end("completed")
+    if stream:
+        assert failure(wire.streamed())["code"] == "history_gap"
+    else:
+        answer = wire.answer()
+        assert (answer.status, answer.code) == (502, "history_gap")

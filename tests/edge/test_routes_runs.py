@@ -365,3 +365,42 @@ def test_a_reader_of_lifecycle_events_that_lags_far_reads_history(world):
 def test_a_bad_place_among_lifecycle_events_is_refused(world, place):
     assert world.call("GET", f"/api/v1/events?after={place}").status == 400
     assert world.call("GET", "/api/v1/events", Accept="text/event-stream", Last_Event_ID=place).status == 400
+
+
+def test_a_run_is_verified(world):
+    run_id = world.submitted()
+    run = world.edge.last
+    run.start()
+    assert world.call("GET", f"/api/v1/runs/{run_id}/verify").json["whole"] is False
+    run.emit(events.output("hello"))
+    run.end("completed")
+    found = world.call("GET", f"/api/v1/runs/{run_id}/verify").json
+    assert (found["whole"], found["checked"], found["events"], found["bytes"], found["told"]) == (True, "numbers", 2, 5, None)
+    assert world.call("GET", f"/api/v1/runs/{run_id}/verify", key=world.client).status == 404
+
+
+def test_what_came_after_the_ending_is_read_apart_in_pages(world):
+    run_id = world.submitted()
+    run = world.edge.last
+    run.end("failed")
+    assert world.call("GET", f"/api/v1/runs/{run_id}/events?late=1").json == {"events": [], "next": "", "ended": True}
+    run.late = [run_pb2.EventBatch(run_id=run_id, attempt=1, first_seq=first, events=[events.output(text) for text in texts])
+                for first, texts in ((5, "abc"), (6, "bcd"))]
+    told, after = [], ""
+    while page := world.call("GET", f"/api/v1/runs/{run_id}/events?late=true&limit=2&after={after}").json["events"]:
+        told += [event["id"] + event["text"] for event in page]
+        after = page[-1]["id"]
+    assert told == ["1.5a", "1.6b", "1.7c", "1.8d"]
+    answer = world.call("GET", f"/api/v1/runs/{run_id}/events?late=1", accept="text/event-stream")
+    assert answer.status == 400
+
+
+def test_a_gap_names_the_first_that_is_missing_and_how_many(world):
+    run_id = world.submitted()
+    run = world.edge.last
+    run.start()
+    run._seq = 6
+    run.emit(run_pb2.RuntimeEvent(gap=run_pb2.Gap(first_seq=2, reason="lost")))
+    told = world.call("GET", f"/api/v1/runs/{run_id}/events?after=1.1").json["events"]
+    assert told == [{"id": "1.7", "attempt": 1, "seq": 7, "at": None, "type": "gap", "first_seq": 2, "missing": 6,
+                     "reason": "lost"}]

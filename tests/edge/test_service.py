@@ -638,3 +638,25 @@ def test_a_run_that_may_be_begun_again_goes_to_another_node_when_one_does_not_an
         node.pair.pump()
         other.pair.pump()
     assert other.last("run_request").attempt == 2
+
+
+def test_a_run_ends_when_the_last_of_its_clients_has_left(edge: FakeEdge) -> None:
+    node = edge.node()
+    record = edge.submit(key="k")
+    assert edge.submit(key="k").run_id == record.run_id
+    node.accept()
+    for _ in range(2):
+        edge.service.attend(record.run_id)
+    edge.service.abandon(record.run_id, PERSON, "client disconnected")
+    assert not node.all("cancel_request")
+    edge.service.abandon(record.run_id, PERSON, "client disconnected")
+    assert node.last("cancel_request").run_id == record.run_id
+
+
+def test_a_client_that_comes_again_after_a_restart_of_the_edge_keeps_its_run(edge: FakeEdge) -> None:
+    left, kept = edge.submit(prompt(detach_s=60), "k1"), edge.submit(prompt(detach_s=60), "k2")
+    again = edge.restarted()
+    again.service.attend(again.submit(prompt(), "k2").run_id)
+    again.clock.advance(60)
+    assert again.run(left.run_id).state == "cancelled"
+    assert again.run(kept.run_id).state == "queued"

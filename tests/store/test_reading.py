@@ -150,3 +150,12 @@ def test_a_run_is_verified_out_of_all_its_batches_in_pages(connection, monkeypat
     assert (found.whole, found.counted, found.late, found.checked) == (True, totals, 7, "digest")
     with pytest.raises(NoSuchRun):
         ask(reader.verify(connection, "b" * 32))
+
+
+def test_what_is_kept_apart_is_read_behind_a_place(connection) -> None:
+    rows = [BatchRow("r", attempt, first, last, b"%d.%d" % (attempt, first))
+            for attempt, first, last in ((1, 3, 5), (1, 4, 8), (2, 1, 2))]
+    HistoryWriter().carry_out(connection, [Write("late", rows, 0)])
+    told = {place: ask(reader.late(connection, "r", EventId(*place), 1 << 20)) for place in ((0, 0), (1, 5), (1, 8), (2, 2))}
+    assert told == {(0, 0): [b"1.3", b"1.4", b"2.1"], (1, 5): [b"1.4", b"2.1"], (1, 8): [b"2.1"], (2, 2): []}
+    assert ask(reader.late(connection, "r", EventId(0, 0), 1)) == [b"1.3"]
