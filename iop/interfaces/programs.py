@@ -20,6 +20,12 @@ class ISpawner(Interface):
     def survivors():
         """A Deferred of {(run_id, attempt)}: all that an earlier start of this node began and that take_up() knows."""
 
+    def discard(run_id, attempt):
+        """End a survivor that nobody wants, and remove what is kept of it; a Deferred that fires when that is done."""
+
+    def forget(run_id):
+        """Remove what is kept of the ended programs of a run, whose ending is safe elsewhere; a Deferred."""
+
 
 class IProgram(Interface):
     """One program under way."""

@@ -34,15 +34,20 @@ def boot_id() -> str:
 
 def look(pid: int) -> Process | None:
     """The process with this pid; None when there is none, or only its remains (a zombie)."""
+    fields = _stat(pid)
+    if not fields or fields[0].decode("ascii") in GONE_STATES:
+        return None
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of proc(5) behind the name, which may hold anything; none when there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             text = stream.read()
     except OSError:
-        return None
-    fields = text[text.rindex(b")") + 2:].split()  # the name before may hold anything
-    if fields[0].decode("ascii") in GONE_STATES:
-        return None
-    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+        return []
+    return text[text.rindex(b")") + 2:].split()
 
 
 def start_ticks(pid: int) -> int:
@@ -51,24 +56,35 @@ def start_ticks(pid: int) -> int:
     return process.start_ticks if process is not None else 0
 
 
-def has_marker(pid: int, marker: bytes) -> bool:
-    """Whether ``NAME=value`` stands in the environment that it was started with. No for what we may not read."""
+def reap(pid: int, start_ticks: int) -> None:
+    """Take the remains of one child of ours, if that is what has this pid."""
+    fields = _stat(pid)
+    if fields and int(fields[19]) == start_ticks:
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
+
+
+def environment(pid: int) -> list[bytes]:
+    """What it was started with, each ``NAME=value``; nothing for what we may not read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:
-            return marker in stream.read().split(b"\0")
+            return stream.read().split(b"\0")
     except OSError:
-        return False
+        return []
 
 
 def members(marker: bytes, known: Mapping[int, int], sessions: Container[int] = (), since_ticks: int = 0, *,
-            number: int = 0, spared_group: int = 0) -> list[Process]:
+            number: int = 0, spared_group: int = 0, root: int = 0, spared: frozenset[bytes] = frozenset()) -> list[Process]:
     """Every living process that belongs to a run or node, in no order; each gets signal `number` as soon as it is found.
 
     It belongs when it is one of `known` ({pid: start ticks}), carries `marker`, is in one of the `sessions`, or descends
-    from a member. Nothing that started before `since_ticks` is looked at, nor this process and its ancestors; those of
-    `spared_group` get no signal. Raises OSError without /proc.
+    from a member or from `root`. Nothing that started before `since_ticks` is looked at, nor this process and its
+    ancestors, nor what carries one of the `spared` markers or descends from it; those of `spared_group` get no signal.
+    Raises OSError without /proc.
     """
-    hunt = _Hunt(marker, known, sessions, since_ticks, number, spared_group)
+    hunt = _Hunt(marker, known, sessions, since_ticks, number, spared_group, root, spared)
     quiet = 0
     for _ in range(PASSES):
         before = len(hunt.found())
@@ -89,9 +105,9 @@ class _Hunt:
     """
 
     def __init__(self, marker: bytes, known: Mapping[int, int], sessions: Container[int], since_ticks: int, number: int,
-                 spared_group: int) -> None:
+                 spared_group: int, root: int, spared: frozenset[bytes]) -> None:
         self._marker, self._known, self._sessions, self._since_ticks = marker, known, sessions, since_ticks
-        self._number, self._spared_group = number, spared_group
+        self._number, self._spared_group, self._root, self._spared_markers = number, spared_group, root, spared
         self._seen: dict[int, Process | None] = {}
         self._found: dict[int, Process] = {}
         self._spared = _ancestors(os.getpid())
@@ -112,8 +128,18 @@ class _Hunt:
     def _belongs(self, process: Process) -> bool:
         if process.start_ticks < self._since_ticks or process.pid in self._spared:
             return False
-        return (self._known.get(process.pid) == process.start_ticks or process.session in self._sessions
-                or process.parent in self._found or has_marker(process.pid, self._marker))
+        belongs = (self._known.get(process.pid) == process.start_ticks or process.session in self._sessions
+                   or process.parent in self._found or (process.parent == self._root and process.parent)
+                   or self._marker in environment(process.pid))
+        return bool(belongs) and not self._is_spared(process)
+
+    def _is_spared(self, process: Process | None) -> bool:
+        """Whether it, or what it descends from, carries one of the spared markers."""
+        while self._spared_markers and process is not None and process.pid > 1:
+            if not self._spared_markers.isdisjoint(environment(process.pid)):
+                return True
+            process = look(process.parent)
+        return False
 
     def _take(self, process: Process) -> None:
         self._found[process.pid] = process
@@ -128,7 +154,8 @@ class _Hunt:
         frontier = list(self._found)
         while frontier:
             for child in children.get(frontier.pop(), ()):
-                if child.pid not in self._found and child.pid not in self._spared and child.start_ticks >= self._since_ticks:
+                if (child.pid not in self._found and child.pid not in self._spared
+                        and child.start_ticks >= self._since_ticks and not self._is_spared(child)):
                     self._take(child)
                     frontier.append(child.pid)
 

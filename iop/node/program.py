@@ -1,235 +1,281 @@
-"""One program, from its launcher to the last of its descendants.
+"""One program as its node sees it: words to its supervisor, and the journal that the supervisor writes.
 
 ::
 
-    start --> launcher --exec--> running --exit--> drain --> sweep --> ended
-                 |                  |                          ^
-                 +-- no such file   +-- stop: INT, TERM, KILL -+
+    begin ----+                      +-- `ended` in the journal --------------------------------> ended
+              +--> told record by record
+    take up --+                      +-- supervisor gone, no `ended` --> what is left is killed --> lost
 
-The end is the program's exit and a short drain, not the end of its pipes: a grandchild may hold those for hours. What
-carries the run's marker then, or is known to descend from it, is killed before the ending is told.
+The output is read from the journal's files, always in the same way: while the supervisor lives, after a restart of this
+node, and when the supervisor is no more. The socket only says that there is something to read.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet import protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from iop.interfaces import IProgram, IProgramReceiver
-from iop.node.ladder import LEFT_BEHIND_S, Ladder, Waits
+from iop.node import control, journal, processes, words
+from iop.node.remains import Watched, end_remains, same
 from iop.proto.run_pb2 import CHANNEL_STDERR, CHANNEL_STDOUT
 from iop.spawning import ProgramEnding, SpawnRequest
 
 log = Logger()
 
-LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
-CHANNELS = {1: CHANNEL_STDOUT, 2: CHANNEL_STDERR}
-REPORT = 3                # the launcher's word on the exec
-DRAIN_QUIET_S = 1.0       # after the exit: pipes that say nothing for this long are closed
-DRAIN_LIMIT_S = 5.0       # and all are, after this long
+READ_BYTES = 256 * 1024     # of the journal, in one turn of the reactor
+INPUT_BYTES = 64 * 1024     # of standard input, in one word
+KEPT_BYTES = 1024 * 1024    # the supervisor is told in such steps what it need not keep
+BUSY_S = 0.05               # a supervisor whose backlog is full is asked again
+CHANNELS = {journal.STDOUT: CHANNEL_STDOUT, journal.STDERR: CHANNEL_STDERR}
+NEVER = "Its supervisor ended before it had started the program."
+LOST = "The supervisor of the program was killed, so how the program ended is not known."
 
 
 @implementer(IProgram)
-class Program(protocol.ProcessProtocol):
-    """Started by a Spawner."""
+class Program:
+    """Made by a Spawner. `started(run_id, pid)` is told of the start before the receiver is."""
 
-    def __init__(self, reactor: Any, request: SpawnRequest, receiver: Any) -> None:
+    def __init__(self, reactor: Any, folder: str, run_id: str, receiver: Any, offset: int,
+                 started: Callable[[str, int], None]) -> None:
         self.pid = 0
         self.ended: Deferred[None] = Deferred()   # after program_ended
+        self.supervisor = 0                       # its pid
         self._reactor = reactor
-        self._request = request
+        self._folder = folder
+        self._run_id = run_id
         self._receiver = IProgramReceiver(receiver)
-        self._waits = Waits(reactor)
-        self._ladder: Ladder | None = None        # once there is a pid
-        self._climbing: Deferred[None] | None = None
-        self._report = b""
-        self._told_start = False
-        self._exit: ProgramEnding | None = None
-        self._open = {*CHANNELS, REPORT}
+        self._started = started
+        self._reader = journal.Reader(folder, offset)
+        self._control = control.Control(self._grew, self._disconnected)
+        self._known: dict[str, Any] = {}          # whose journal it is
+        self._grown = 0                           # how far it goes, as far as we were told
+        self._watched = False                     # its end will be told
+        self._gone = False                        # the supervisor is no more
         self._paused = False
-        self._finishing = False                   # pauses do not count any more: what is left in the pipes is little
-        self._read_at = 0.0
+        self._turn: Any = None                    # the call that reads on
+        self._kept_told = offset
+        self._witnessed = False                   # it lived when its supervisor was gone
+        self._over = False                        # nothing is read any more
+        self._ending: ProgramEnding | None = None   # as the journal has it
+        self._unsaid: list[tuple[int, bytes]] = []  # before the connection
 
-    # --- starting
+    # --- beginning
 
-    def start(self, environment: Mapping[str, str]) -> None:
-        request = self._request
-        command = [sys.executable, "-I", "-S", LAUNCHER, request.cwd, *request.argv]
-        wants_input = request.stdin is not None or request.keep_input
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            # Neither path nor uid is given, so that Twisted uses posix_spawn.
-            transport = self._reactor.spawnProcess(
-                self, command[0], command, env=dict(environment),
-                childFDs={0: "w" if wants_input else null, 1: "r", 2: "r", REPORT: "r"})
-        except (OSError, ValueError) as failure:
-            self._reactor.callLater(0, self._finish, ProgramEnding(
-                error=f"{request.argv[0]} could not be started: {failure}."))
-            return
-        finally:
-            os.close(null)
-        self.pid = transport.pid
-        self._ladder = Ladder(self._reactor, self._waits, request.run_id, self.pid, lambda: self._exit is not None)
+    def connect(self) -> None:
+        """To a supervisor that is about to start, or that an earlier start of this node left. Raises OSError."""
+        control.connect(self._reactor, self._folder, self._control)
+        unsaid, self._unsaid = self._unsaid, []
+        for kind, payload in unsaid:
+            self._control.say(kind, payload)
+
+    def _say(self, kind: int, payload: bytes = b"") -> None:
+        if self._control.connected:
+            self._control.say(kind, payload)
+        elif not self._gone:
+            self._unsaid.append((kind, payload))
+
+    def begin(self, request: SpawnRequest, environment: Mapping[str, str]) -> None:
+        """Give the supervisor what to start."""
+        say = self._say
+        null = request.stdin is None and not request.keep_input
+        say(words.REQUEST, json.dumps({
+            "run_id": request.run_id, "argv": list(request.argv), "cwd": request.cwd, "env": dict(environment), "null": null,
+            "int_s": request.int_s, "term_s": request.term_s}).encode())
         if request.stdin is not None:
             self.write(request.stdin)
             if not request.keep_input:
                 self.close_input()
+        say(words.GO)
 
-    def _tell_start(self) -> None:
-        if not self._told_start and not self._report:
-            self._told_start = True
-            self._receiver.program_started(self.pid)
+    def take_up(self) -> None:
+        """Go on with what an earlier start of this node began, living or not."""
+        if self._kept_told:
+            self._say(words.KEPT, words.PLACE.pack(self._kept_told))
+        self._known = journal.identity(self._folder)
+        self.pid = self._known.get("child", 0)
+        if same(self._known, "pid", "ticks"):
+            self.watch(self._known["pid"], self._known["ticks"])
+        elif self._known:
+            processes.reap(self._known["pid"], self._known["ticks"])   # it was ours before a re-exec
+        self._reach()
 
-    # --- what Twisted tells
+    def _reach(self) -> None:
+        try:
+            self.connect()
+        except BlockingIOError:
+            self._reactor.callLater(BUSY_S, self._reach)
+        except OSError:
+            self._disconnected()
 
-    def childDataReceived(self, childFD: int, data: bytes) -> None:
-        if childFD == REPORT:
-            self._report += data
-            return
-        self._tell_start()
-        self._read_at = self._reactor.seconds()
-        self._receiver.output_received(CHANNELS[childFD], data, 0)
+    def watch(self, pid: int, start_ticks: int) -> None:
+        self.supervisor = pid
+        try:
+            Watched(self._reactor, pid, start_ticks, self._supervisor_gone)
+            self._watched = True
+        except OSError:                           # gone already
+            processes.reap(pid, start_ticks)
 
-    def childConnectionLost(self, childFD: int) -> None:
-        self._open.discard(childFD)
-        if childFD == REPORT:
-            self._tell_start()
-        if not self._open or childFD == REPORT:
-            self._waits.wake()
-
-    def processExited(self, reason: Failure) -> None:
-        self._exit = ProgramEnding(exit_code=reason.value.exitCode, signal=reason.value.signal)
-        self._waits.wake()
-        Deferred.fromCoroutine(self._end(self._exit)).addErrback(self._end_failed, self._exit)
+    def refuse(self, error: str) -> None:
+        """It could not be begun."""
+        self._finish(ProgramEnding(error=error))
 
     # --- IProgram
 
     def write(self, data: bytes) -> None:
-        if self.transport is not None and self._exit is None:
-            self.transport.write(data)
+        for at in range(0, len(data), INPUT_BYTES):
+            self._say(words.INPUT, data[at:at + INPUT_BYTES])
 
     def close_input(self) -> None:
-        if self.transport is not None and self._exit is None:
-            self.transport.closeStdin()
-
-    def pause(self) -> None:
-        self._paused = True
-        if not self._finishing:
-            for pipe in self._pipes():
-                pipe.stopReading()
-
-    def resume(self) -> None:
-        self._paused = False
-        if not self._finishing:
-            for pipe in self._pipes():
-                pipe.startReading()
-            self._read_at = self._reactor.seconds()
-
-    def _pipes(self) -> list[Any]:
-        """The open ones of standard output and error; the launcher's report is never paused."""
-        pipes = self.transport.pipes if self.transport is not None else {}
-        return [pipes[number] for number in CHANNELS if number in pipes]
+        self._say(words.CLOSE_INPUT)
 
     def stop(self) -> None:
-        if self._ladder is not None and self._climbing is None and self._exit is None:
-            self._climbing = Deferred.fromCoroutine(self._climb(self._ladder))
-            self._climbing.addErrback(self._climb_failed)
+        self._say(words.STOP)
 
     def kill(self) -> None:
         """Cut the ladder short."""
-        if self._ladder is not None:
-            self._ladder.hurried = True
-        self.stop()
-        self._waits.wake()
+        self._say(words.KILL)
+        self.resume()
 
-    # --- stopping
+    def pause(self) -> None:
+        self._paused = True
 
-    async def _climb(self, ladder: Ladder) -> None:
-        if not await ladder.climb(self._request.int_s, self._request.term_s):
-            log.error("run {run_id}: process {pid} cannot be ended", run_id=self._request.run_id, pid=self.pid)
-            self._close()
-            self._finish(ProgramEnding(error="KILL did not end it.", steps=tuple(ladder.steps), processes_left=1))
+    def resume(self) -> None:
+        self._paused = False
+        self._read_soon()
 
-    def _climb_failed(self, failure: Failure) -> None:
-        log.failure("run {run_id}: stopping its program went wrong", failure, run_id=self._request.run_id)
-        if self._ladder is not None:
-            self._ladder.kill_group()
+    def kept(self, offset: int) -> None:
+        if offset - self._kept_told >= KEPT_BYTES:
+            self._kept_told = offset
+            self._say(words.KEPT, words.PLACE.pack(offset))
 
-    # --- ending
+    # --- the supervisor
 
-    async def _end(self, ending: ProgramEnding) -> None:
-        """From the exit to program_ended."""
-        if REPORT in self._open:
-            await self._waits.sleep(DRAIN_QUIET_S)
-        if self._report and not self._told_start:
-            self._close()
-            self._finish(ProgramEnding(error=self._explain()))
+    def _grew(self, offset: int) -> None:
+        self._grown = offset
+        if self._turn is None and not self._over:
+            self._read()
+
+    def _disconnected(self) -> None:
+        """It is about to be gone; until it has been reaped it may still look alive."""
+        if not self._over:
+            self._known = self._known or journal.identity(self._folder)
+            self._witnessed = same(self._known, "child", "child_ticks")
+        if not self._watched:
+            self._supervisor_gone()
+
+    def _supervisor_gone(self) -> None:
+        self._gone = True
+        self._watched = False
+        if self._ending is not None:
+            self._finish(self._ending)
+        elif not self._over:
+            self._known = self._known or journal.identity(self._folder)
+            self._read_soon()
+
+    # --- the journal
+
+    def _read_soon(self) -> None:
+        if self._turn is None and not self._paused and not self._over:
+            self._turn = self._reactor.callLater(0, self._read)
+
+    def _read(self) -> None:
+        """One turn's worth; the rest in the next one."""
+        self._turn = None
+        if self._paused or self._over:
             return
-        self._tell_start()
-        if self._climbing is None and not self._paused:
-            await self._drain()
-        if self._climbing is not None:
-            await _notice(self._climbing)
-        left = await self._ladder.sweep(0.0 if self._climbing is not None else LEFT_BEHIND_S) if self._ladder else 0
-        self._finishing = True
-        if self._open:
-            for pipe in self._pipes():
-                pipe.startReading()
-            await self._drain()
-        self._close()
-        self._tell_end(ending, left)
+        try:
+            found = self._reader.read(READ_BYTES)
+        except (OSError, journal.Damaged) as fault:
+            self._cannot_read(fault)
+            return
+        for record in _joined(found):
+            self._tell(record)
+            if self._over:
+                return
+            if self._paused:
+                self._reader.offset = record.offset
+                return
+        if found and (self._gone or self._reader.offset < self._grown):
+            self._read_soon()
+        elif self._gone and not found:
+            self._lose(LOST)
 
-    async def _drain(self) -> None:
-        """Until the pipes end, or are quiet, or have had long enough; a pause that is wanted ends it too."""
-        now = self._read_at = self._reactor.seconds()
-        deadline = now + DRAIN_LIMIT_S
-        while self._open and now < deadline and not (self._paused and not self._finishing):
-            quiet_until = self._read_at + DRAIN_QUIET_S
-            if now >= quiet_until:
-                break
-            await self._waits.sleep(min(quiet_until, deadline) - now)
-            now = self._reactor.seconds()
+    def _tell(self, record: journal.Record) -> None:
+        if record.kind in CHANNELS:
+            self._receiver.output_received(CHANNELS[record.kind], record.payload, record.offset)
+        elif record.kind in (journal.HEAD, journal.STARTED):
+            self._known.update(record.fields())
+            if record.kind == journal.STARTED:
+                self.pid = self._known["child"]
+                self._started(self._run_id, self.pid)
+                self._receiver.program_started(self.pid)
+        elif record.kind == journal.ENDED:
+            told = record.fields()
+            self._over = True
+            self._ending = ProgramEnding(exit_code=told["exit_code"], signal=told["signal"], error=told["error"],
+                                         steps=tuple(told["steps"]), processes_left=told["processes_left"])
+            if self._gone:                        # else in a moment: nothing is left when the end is told
+                self._finish(self._ending)
 
-    def _explain(self) -> str:
-        number, _, what = self._report.decode("ascii", "replace").strip().partition(" ")
-        reason = os.strerror(int(number)) if number.isdigit() else "the launcher failed"
-        if what == "folder":
-            return f"The folder {self._request.cwd} cannot be entered: {reason}."
-        return f"{self._request.argv[0]} could not be started: {reason}."
+    def _cannot_read(self, fault: Exception) -> None:
+        """Behind a damaged place nothing can be trusted; the program must not run on unheard."""
+        if self._gone:
+            self._lose(LOST)
+            return
+        self.kill()
+        log.error("run {run_id}: the journal of its program cannot be read ({fault}); ending it", run_id=self._run_id,
+                  fault=str(fault))
+        self._lose(f"The journal of the program cannot be read: {fault}")
 
-    def _close(self) -> None:
-        if self.transport is not None:
-            self.transport.loseConnection()
+    # --- the end
 
-    def _tell_end(self, ending: ProgramEnding, left: int) -> None:
-        steps = tuple(self._ladder.steps) if self._ladder is not None else ()
-        self._finish(ProgramEnding(exit_code=ending.exit_code, signal=ending.signal, steps=steps, processes_left=left))
+    def _lose(self, sentence: str) -> None:
+        self._over = True
+        if not self._known and not self._reader.offset:
+            self._finish(ProgramEnding(error=NEVER))
+            return
+        ended = end_remains(self._reactor, self._run_id, self._known)
+        ended.addCallbacks(self._lost, self._not_looked_up, callbackArgs=(sentence,), errbackArgs=(sentence,))
+        ended.addErrback(lambda failure: log.failure("run {run_id}: telling its end failed", failure, run_id=self._run_id))
 
-    def _end_failed(self, failure: Failure, ending: ProgramEnding) -> None:
-        log.failure("run {run_id}: the end of its program went wrong", failure, run_id=self._request.run_id)
-        self._close()
-        self._tell_end(ending, -1)
+    def _lost(self, counted: tuple[int, int], sentence: str) -> None:
+        found, left = counted
+        self._finish(ProgramEnding(lost=sentence, found=max(found, int(self._witnessed)), processes_left=left))
+
+    def _not_looked_up(self, failure: Failure, sentence: str) -> None:
+        log.failure("run {run_id}: what is left of it cannot be looked up", failure, run_id=self._run_id)
+        self._finish(ProgramEnding(lost=sentence, processes_left=-1))
 
     def _finish(self, ending: ProgramEnding) -> None:
-        if not self.ended.called:
-            self._receiver.program_ended(ending)
-            self.ended.callback(None)
+        self._over = True
+        self._reader.close()
+        self._receiver.program_ended(ending)
+        self.ended.callback(None)
 
 
-def _notice(source: Deferred[None]) -> Deferred[None]:
-    """A Deferred of one's own that fires when `source` does."""
-    notice: Deferred[None] = Deferred()
+def _joined(found: list[journal.Record]) -> list[journal.Record]:
+    """Output of one channel in a row as one record: what a program says in small pieces is told in one."""
+    joined: list[journal.Record] = []
+    row: list[bytes] = []
+    for record in found:
+        if joined and record.kind in CHANNELS and record.kind == joined[-1].kind:
+            row.append(record.payload)
+            joined[-1] = record
+            continue
+        _close_row(joined, row)
+        joined.append(record)
+        row = [record.payload]
+    _close_row(joined, row)
+    return joined
 
-    def passed(value: None) -> None:
-        notice.callback(None)
 
-    source.addCallback(passed)
-    return notice
+def _close_row(joined: list[journal.Record], row: list[bytes]) -> None:
+    if len(row) > 1:
+        joined[-1] = joined[-1]._replace(payload=b"".join(row))

@@ -45,8 +45,10 @@ class Tools:
         return path
 
     def remove_workdir(self, run_id: str) -> Deferred[None] | None:
-        """Remove a run's folder, in a thread; None when there is none."""
+        """Remove what a run left on the disk, in a thread, once its ending is safe; None when it has no folder of its own."""
         path = os.path.join(self._folder, run_id)
+        if self.spawner is not None:
+            self.spawner.forget(run_id)
         if not os.path.isdir(path):
             return None
         removed = threads.deferToThreadPool(self.reactor, self.reactor.getThreadPool(), shutil.rmtree, path)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
+import tempfile
 
 import pytest
 import pytest_twisted
 from twisted.internet import defer, reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from zope.interface.verify import verifyClass
 
 from iop.interfaces import IProgram, ISpawner
@@ -18,14 +22,21 @@ from iop.node.spawn import Spawner
 from iop.spawning import ProgramEnding
 from tests.node.programs import PATH, Told, python, shell, survivors
 
+FOLDER = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, FOLDER, True)
+
 
 def bounded(waiting: Deferred, seconds: float = 30.0) -> Deferred:
     return waiting.addTimeout(seconds, reactor)
 
 
+def later(seconds: float) -> Deferred:
+    return deferLater(reactor, seconds)
+
+
 async def ran(request, told=None) -> tuple[ProgramEnding, Told]:
     told = told or Told()
-    Spawner(reactor).spawn(request, told)
+    Spawner(reactor, FOLDER).spawn(request, told)
     ending = await bounded(told.ended)
     assert survivors(request.run_id) == []
     return ending, told
@@ -47,7 +58,7 @@ async def test_output_and_exit_code_are_told() -> None:
 async def test_the_environment_is_exactly_what_was_given_and_the_markers() -> None:
     told = Told()
     request = shell("", argv=("/usr/bin/env",), env={"A": "1"})
-    Spawner(reactor, {"IOP_NODE": "n1"}).spawn(request, told)
+    Spawner(reactor, FOLDER, {"IOP_NODE": "n1"}).spawn(request, told)
     await bounded(told.ended)
     assert sorted(told.stdout.decode().split()) == ["A=1", "IOP_NODE=n1", f"IOP_RUN_ID={request.run_id}"]
 
@@ -75,7 +86,7 @@ async def test_standard_input_is_empty_unless_given() -> None:
 async def test_input_can_follow() -> None:
     told = Told()
     request = shell("read a; echo got $a; read b; echo got $b", stdin=b"one\n", keep_input=True)
-    program = Spawner(reactor).spawn(request, told)
+    program = Spawner(reactor, FOLDER).spawn(request, told)
     await bounded(told.first)
     program.write(b"two\n")
     program.close_input()
@@ -126,13 +137,11 @@ async def test_a_long_output_arrives_whole() -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_paused_program_loses_nothing_and_is_not_read() -> None:
     told = Told()
-    program = Spawner(reactor).spawn(shell("echo go; head -c 1000000 /dev/zero; echo end"), told)
+    program = Spawner(reactor, FOLDER).spawn(shell("echo go; head -c 1000000 /dev/zero; echo end"), told)
     await bounded(told.first)
     program.pause()
     before = len(told.stdout)
-    quiet: Deferred = Deferred()
-    reactor.callLater(0.3, quiet.callback, None)
-    await quiet
+    await later(0.3)
     assert len(told.stdout) == before
     program.resume()
     await bounded(told.ended)
@@ -141,18 +150,21 @@ async def test_a_paused_program_loses_nothing_and_is_not_read() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_paused_program_that_ends_is_read_to_its_end() -> None:
+async def test_a_paused_program_that_ends_is_told_to_its_end_once_resumed() -> None:
     told = Told()
-    program = Spawner(reactor).spawn(shell("echo go; sleep 0.2; echo end"), told)
+    program = Spawner(reactor, FOLDER).spawn(shell("echo go; sleep 0.2; echo end"), told)
     await bounded(told.first)
     program.pause()
+    await later(0.6)
+    assert not told.ended.called
+    program.resume()
     ending = await bounded(told.ended)
     assert (ending.exit_code, told.stdout) == (0, b"go\nend\n")
 
 
 async def stopped(request) -> ProgramEnding:
     told = Told()
-    program = Spawner(reactor).spawn(request, told)
+    program = Spawner(reactor, FOLDER).spawn(request, told)
     await bounded(told.first)
     program.stop()
     program.stop()
@@ -170,7 +182,7 @@ async def test_a_stop_begins_with_int() -> None:
 @pytest_twisted.ensureDeferred
 async def test_int_reaches_a_program_once() -> None:
     told = Told()
-    program = Spawner(reactor).spawn(
+    program = Spawner(reactor, FOLDER).spawn(
         python("import signal, time, sys\nsignal.signal(2, lambda *a: print('int', flush=True))\nprint('go', flush=True)\n"
                "end = time.time() + 0.6\nwhile time.time() < end: time.sleep(0.1)\n", int_s=5.0), told)
     await bounded(told.first)
@@ -260,7 +272,7 @@ async def test_no_survivor_after_a_cancel(script) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_kill_all_ends_everything_at_once() -> None:
-    spawner, told = Spawner(reactor), Told()
+    spawner, told = Spawner(reactor, FOLDER), Told()
     spawner.spawn(shell("trap '' INT TERM; echo go; while :; do sleep 1; done", int_s=60.0), told)
     await bounded(told.first)
     await bounded(spawner.kill_all(), 5.0)
@@ -271,6 +283,6 @@ async def test_kill_all_ends_everything_at_once() -> None:
 async def test_the_program_is_told_of_as_soon_as_it_has_a_pid() -> None:
     seen = []
     request, told = shell("true", env={"PATH": PATH}), Told()
-    program = Spawner(reactor, started=lambda run_id, pid: seen.append((run_id, pid))).spawn(request, told)
-    assert seen == [(request.run_id, program.pid)]
+    program = Spawner(reactor, FOLDER, started=lambda run_id, pid: seen.append((run_id, pid))).spawn(request, told)
     await bounded(told.ended)
+    assert seen == [(request.run_id, program.pid)]

@@ -1,0 +1,435 @@
+"""The supervisor of one program: a small process that holds it, journals what it says, and ends all of it.
+
+::
+
+    start --> waiting --GO--> running --exit--> drain --> sweep --> `ended` in the journal --> gone
+                 |               |                          ^
+                 +-- no node     +-- STOP: INT, TERM, KILL -+
+
+It outlives its node: nobody connected, it goes on until the journal is QUOTA_BYTES ahead of what was kept; then the program
+blocks on its pipes. Standard library only, no reactor; run by iop.node.spawn with ``-I -S``. Descriptor 3 is the listening
+socket, descriptor 2 a file in its folder. Words: iop.node.words; records: iop.node.journal.
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from iop.node import child, journal, processes, words
+from iop.node.ladder import LEFT_BEHIND_S, Course, Ladder
+
+LISTENER = 3
+READ_BYTES = 64 * 1024
+QUOTA_BYTES = 64 * 1024 * 1024   # the journal ahead of what was kept; twice that for what a program says while it ends
+REQUEST_S = 10.0                 # without a word before GO, it goes
+DRAIN_QUIET_S = 1.0              # after the exit: pipes that say nothing for this long are closed
+DRAIN_LIMIT_S = 5.0              # and all are, after this long
+RETRY_S = 1.0                    # a disk that takes nothing is tried again
+RECORDS = {1: journal.STDOUT, 2: journal.STDERR}
+
+now = time.monotonic
+
+
+class Supervisor:
+    """One run of it. `run` returns when all is over."""
+
+    def __init__(self, folder: str, listener: socket.socket) -> None:
+        self.pid = 0                             # Family
+        self.exited = False
+        self.childless = True
+        pid = os.getpid()
+        self._journal = journal.Writer(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), {
+            "version": 1, "pid": pid, "ticks": processes.start_ticks(pid), "boot": processes.boot_id(), "child": 0,
+            "child_ticks": 0})
+        self._selector = selectors.DefaultSelector()
+        self._listener = listener
+        self._node = Node(self._selector)
+        self._request: dict[str, Any] = {}
+        self._input = Input(self._selector)
+        self._ladder: Ladder | None = None
+        self._courses: list[Course] = []
+        self._ending: dict[str, Any] | None = None
+        self._pipes: dict[int, int] = {}         # descriptor: 1 or 2
+        self._started = False                    # the exec went well
+        self._reading = False
+        self._report = b""                       # what went wrong with the exec
+        self._read_at = 0.0
+        self._retry_at = 0.0
+        self._heard_at = now()                   # before GO
+        self._stopping = False
+        self._status: dict[str, int | None] = {"exit_code": None, "signal": None}
+
+    # --- the loop
+
+    def run(self) -> None:
+        self._signals = listen_for_signals()
+        self._watch(self._signals, self._signal_came)
+        self._watch(self._listener, self._node_came)
+        self._journal.begin()
+        while not (self._ending is not None and not self._journal.waiting):
+            for key, _ in self._selector.select(self._patience()):
+                key.data()
+            self._go_on()
+        self._node.tell(self._journal.end)
+
+    def _patience(self) -> float:
+        """Seconds until something is due."""
+        due = [self._due] if self._courses else []
+        if self._journal.waiting:
+            due.append(self._retry_at)
+        if not self.pid:
+            due.append(self._heard_at + REQUEST_S)
+        return max(0.0, min(due) - now()) if due else 3600.0
+
+    def _go_on(self) -> None:
+        """After all that happened at once."""
+        if self._journal.waiting and now() >= self._retry_at:
+            self._journal.flush()
+            self._retry_at = now() + RETRY_S
+        self._run_courses()
+        if not self.pid and self._ending is None and (self._node.gone or now() >= self._heard_at + REQUEST_S):
+            self._end(error="The node stopped before the program was started.")
+        self._read_or_not()
+        self._node.tell(self._journal.end)
+
+    def _run_courses(self) -> None:
+        self._due = now() + 3600.0
+        for course in list(self._courses):
+            try:
+                self._due = min(self._due, next(course))
+            except StopIteration:
+                self._courses.remove(course)
+                self._due = now()
+
+    def _watch(self, what: Any, callback: Callable[[], None]) -> None:
+        self._selector.register(what, selectors.EVENT_READ, callback)
+
+    def _signal_came(self) -> None:
+        numbers = os.read(self._signals, 4096)
+        self._reap()
+        if signal.SIGTERM in numbers:
+            self._stop()
+
+    # --- the node
+
+    def _node_came(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        self._node.connected(connection, self._node_said)
+
+    def _node_said(self) -> None:
+        for kind, payload in self._node.read():
+            self._heard_at = now()
+            if kind == words.REQUEST:
+                self._request = json.loads(payload)
+            elif kind == words.INPUT:
+                self._input.write(payload)
+            elif kind == words.CLOSE_INPUT:
+                self._input.close()
+            elif kind == words.GO and not self.pid and self._ending is None:
+                self._start()
+            elif kind == words.STOP:
+                self._stop()
+            elif kind == words.KILL:
+                self._stop(hurried=True)
+            elif kind == words.KEPT:
+                self._journal.forget(*words.PLACE.unpack(payload))
+
+    # --- the program
+
+    def _start(self) -> None:
+        request = self._request
+        pipes: list[int] = []
+        try:
+            for _ in range(4):
+                pipes += os.pipe()
+            input_read, input_write, out_read, out_write, err_read, err_write, report_read, report_write = pipes
+            given = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if request["null"] else os.dup(input_read)
+            self.pid = child.start([os.fsencode(word) for word in request["argv"]], os.fsencode(request["cwd"]),
+                                   {os.fsencode(name): os.fsencode(value) for name, value in request["env"].items()},
+                                   (given, out_write, err_write), report_write)
+        except OSError as failure:
+            self._end(error=f"{request['argv'][0]} could not be started: {failure.strerror}.")
+            return
+        for descriptor in (given, input_read, out_write, err_write, report_write):
+            os.close(descriptor)
+        for descriptor in (input_write, out_read, err_read, report_read):
+            os.set_blocking(descriptor, False)
+        self.childless = False
+        self._input.attach(input_write)
+        if request["null"]:
+            self._input.close()
+        self._pipes = {out_read: 1, err_read: 2}
+        self._watch(report_read, lambda: self._reported(report_read))
+        self._journal.head |= {"child": self.pid, "child_ticks": processes.start_ticks(self.pid)}
+        self._ladder = Ladder(self, request["run_id"])
+
+    def _reported(self, descriptor: int) -> None:
+        """The exec went well (nothing to read), or why not."""
+        data = os.read(descriptor, 100)
+        if data:
+            self._report += data
+            return
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        if self._report:
+            self._end(error=self._explain(self._report.decode("ascii")))
+            return
+        self._started = True
+        head = self._journal.head
+        self._journal.append(journal.STARTED, json.dumps({name: head[name] for name in ("child", "child_ticks")}).encode())
+        self._read_at = now()
+        self._courses.append(self._finish())
+
+    def _explain(self, report: str) -> str:
+        number, _, what = report.partition(" ")
+        reason = os.strerror(int(number)) if number.isdigit() else "the exec failed"
+        if what == "folder":
+            return f"The folder {self._request['cwd']} cannot be entered: {reason}."
+        return f"{self._request['argv'][0]} could not be started: {reason}."
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.childless = True
+                return
+            if not pid:
+                return
+            if pid == self.pid:
+                self.exited = True
+                code = os.waitstatus_to_exitcode(status)
+                self._status = {"exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None}
+
+    def _stop(self, hurried: bool = False) -> None:
+        if self._ladder is None:
+            if self._ending is None:
+                self._end(error="It was stopped before it was started.")
+            return
+        if hurried:
+            self._ladder.hurried = True
+        if not self._stopping and not self.exited:
+            self._courses.insert(0, self._ladder.climb(self._request["int_s"], self._request["term_s"]))
+        self._stopping = True
+
+    # --- its output
+
+    def _read_or_not(self) -> None:
+        """Read the pipes while the journal may grow."""
+        ahead = self._journal.end - self._journal.kept
+        ending = self._stopping or self.exited
+        wanted = self._started and not self._journal.waiting and ahead < QUOTA_BYTES * (2 if ending else 1)
+        if wanted == self._reading:
+            return
+        self._reading = wanted
+        for descriptor in self._pipes:
+            if wanted:
+                self._watch(descriptor, lambda descriptor=descriptor: self._read(descriptor))
+            else:
+                self._selector.unregister(descriptor)
+
+    def _read(self, descriptor: int) -> None:
+        if self._journal.waiting:
+            return
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+            del self._pipes[descriptor]
+            return
+        self._read_at = now()
+        self._journal.append(RECORDS[self._pipes[descriptor]], data)
+
+    # --- the end
+
+    def _finish(self) -> Course:
+        """From the exec to the `ended` record."""
+        while not self.exited:
+            if self._stopping and len(self._courses) == 1:
+                self._ladder.left = 1
+                self._end(error="KILL did not end it.")
+                return
+            yield now() + 3600.0
+        self._journal.append(journal.EXITED, json.dumps(self._status).encode())
+        yield from self._drain(lambda: self._stopping)
+        while len(self._courses) > 1:            # the ladder
+            yield now() + 3600.0
+        yield from self._ladder.sweep(0.0 if self._stopping else LEFT_BEHIND_S)
+        yield from self._drain(lambda: False)
+        self._end()
+
+    def _drain(self, enough: Callable[[], bool]) -> Course:
+        """Until the pipes end, or are quiet, or have had long enough; time does not count while they are not read."""
+        self._read_at = now()
+        deadline = now() + DRAIN_LIMIT_S
+        while self._pipes and now() < deadline and not enough():
+            if not self._reading:
+                self._read_at, deadline = now(), now() + DRAIN_LIMIT_S
+                yield now() + RETRY_S
+            elif now() >= self._read_at + DRAIN_QUIET_S:
+                break
+            else:
+                yield min(self._read_at + DRAIN_QUIET_S, deadline)
+
+    def _end(self, error: str = "") -> None:
+        ladder = self._ladder
+        self._ending = {"error": error, "steps": ladder.steps if ladder is not None else [],
+                        "processes_left": ladder.left if ladder is not None else 0}
+        self._ending |= self._status if not error else {"exit_code": None, "signal": None}
+        self._courses.clear()
+        self._journal.append(journal.ENDED, json.dumps(self._ending).encode())
+        self._retry_at = now() + RETRY_S
+
+
+class Node:
+    """The connection to the node, when there is one."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self.gone = False                        # there was one
+        self._selector = selector
+        self._socket: socket.socket | None = None
+        self._words = words.Words()
+        self._told = -1
+        self._unsent = b""
+        self._writing = False
+        self._said: Callable[[], None] = lambda: None
+
+    def connected(self, connection: socket.socket, said: Callable[[], None]) -> None:
+        """The latest counts: an earlier one is of a node that is no more."""
+        self._drop()
+        connection.setblocking(False)
+        self._socket, self._words, self._told, self._unsent = connection, words.Words(), -1, b""
+        self._said = said
+        self._writing = self.gone = False
+        self._selector.register(connection, selectors.EVENT_READ, self._ready)
+
+    def read(self) -> list[tuple[int, bytes]]:
+        if self._socket is None:
+            return []
+        try:
+            data = self._socket.recv(1024 * 1024)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self._drop()
+        return self._words.feed(data)
+
+    def tell(self, end: int) -> None:
+        """How far the journal goes by now, unless it was told."""
+        if self._socket is None or (end == self._told and not self._unsent):
+            return
+        if not self._unsent:
+            self._told, self._unsent = end, words.word(words.GREW, words.PLACE.pack(end))
+        try:
+            self._unsent = self._unsent[self._socket.send(self._unsent):]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop()
+            return
+        if bool(self._unsent) is not self._writing:
+            self._writing = not self._writing
+            self._selector.modify(self._socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._writing else 0),
+                                  self._ready)
+
+    def _ready(self) -> None:
+        self._said()                             # a socket that can be written to again is served by tell()
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+            self.gone = True
+
+
+class Input:
+    """The program's standard input; what it does not take yet waits here."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        self._pipe = -1
+        self._waiting: collections.deque[bytes] = collections.deque()
+        self._closing = False
+        self._over = False
+        self._watched = False
+
+    def attach(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._write()
+
+    def write(self, data: bytes) -> None:
+        if data and not self._closing:
+            self._waiting.append(data)
+            self._write()
+
+    def close(self) -> None:
+        self._closing = True
+        self._write()
+
+    def _write(self) -> None:
+        if self._pipe < 0 or self._over:
+            return
+        try:
+            while self._waiting:
+                written = os.write(self._pipe, self._waiting[0][:READ_BYTES])
+                self._waiting[0] = self._waiting[0][written:]
+                if not self._waiting[0]:
+                    self._waiting.popleft()
+        except OSError as failure:
+            if failure.errno != errno.EAGAIN:    # nobody reads it any more
+                self._waiting.clear()
+                self._closing = True
+        if self._waiting and not self._watched:
+            self._selector.register(self._pipe, selectors.EVENT_WRITE, self._write)
+            self._watched = True
+        elif not self._waiting and self._watched:
+            self._selector.unregister(self._pipe)
+            self._watched = False
+        if not self._waiting and self._closing:
+            os.close(self._pipe)
+            self._over = True
+
+
+def listen_for_signals() -> int:
+    """SIGCHLD and SIGTERM arrive on the descriptor given back, as bytes; nothing else that can be ignored ends us."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for name in ("SIGCHLD", "SIGTERM"):
+        signal.signal(getattr(signal, name), lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())       # the node had them blocked until here
+    return read
+
+
+def main() -> None:
+    folder = sys.argv[1]
+    os.closerange(LISTENER + 1, os.sysconf("SC_OPEN_MAX"))
+    os.set_inheritable(LISTENER, False)
+    listener = socket.socket(fileno=LISTENER)
+    listener.setblocking(False)
+    child.be_subreaper()
+    supervisor = Supervisor(folder, listener)            # held: its connection ends with this process, not before
+    supervisor.run()
+    os._exit(0)
