@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,19 @@ class Result:
     seconds: float = 0.0
 
 
-class Campaign:
-    """Lets a plan loose on a world."""
+Script = Callable[[World], Awaitable[list[tuple[str, str]]]]
 
-    def __init__(self, plan: Plan, folder: Path, nursery: Nursery, server: Any, tell: Callable[[Done], object]) -> None:
+
+class Campaign:
+    """Lets a plan loose on a world; or a script, which does one thing and returns what it finds, as (kind, detail)."""
+
+    def __init__(self, plan: Plan, folder: Path, nursery: Nursery, server: Any, tell: Callable[[Done], object] = print,
+                 script: Script | None = None) -> None:
         self.plan = plan
         self.result = Result(plan)
-        self.world = World(folder, nursery, plan.seed, nodes=plan.nodes, server=server, **plan.edge)
+        self.world = World(folder, nursery, plan.seed, nodes=plan.nodes, server=server, programs=plan.programs,
+                           streams=plan.streams, **plan.edge)
+        self._script = script
         self._folder = folder
         self._tell = tell
         self._roll_back = RollBack(self.world)
@@ -68,7 +74,11 @@ class Campaign:
         try:
             await world.start()
             world.load.start()
-            await self._let_loose()
+            if self._script is None:
+                await self._let_loose()
+            else:
+                for kind, detail in await self._script(world):
+                    self._find(kind, "", detail)
             await self._settle()
             await self._judge()
         except TimeoutError as error:
@@ -86,7 +96,7 @@ class Campaign:
     async def _let_loose(self) -> None:
         chance = self.world.chance
         kinds = [name for name in self.plan.kinds if name != ROLL_BACK]
-        copy_at = len(kinds) - 1 - len(kinds) // 5 if ROLL_BACK in self.plan.kinds else -1
+        copy_at = max(0, len(kinds) - 2) if ROLL_BACK in self.plan.kinds else -1
         for number, name in enumerate(kinds):
             if number == copy_at:
                 await self._roll_back.copy()

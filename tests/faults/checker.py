@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 ENDINGS = ("completed", "failed", "cancelled", "unknown")
-LIVENESS = ("no ending", "processes left", "reader behind")
+LIVENESS = ("no ending", "processes left", "reader behind", "not noticed")
 Id = tuple[int, int]                 # attempt, seq
 
 
@@ -84,6 +84,7 @@ class Run:
     spooled: list[tuple[int, int, str]] = field(default_factory=list)
     program: Program | None = None
     shown: list[Shown] = field(default_factory=list)
+    before: list[Event] = field(default_factory=list)        # what history had when it was rolled back
     rolled: RolledBack | None = None
 
 
@@ -122,6 +123,9 @@ def check(runs: Iterable[Run]) -> Report:
         report.counts["shown"] += sum(len(shown.events) for shown in run.shown)
         report.counts["declared"] += declared_count(run)
         report.counts["runs declared lost"] += not run.known and forgotten(run)
+        for event in run.history:
+            if event.kind in ENDINGS:
+                report.counts[f"ended: {event.kind} {event.code}"] += 1
         report.counts["bytes"] += sum(len(event.data) for event in run.history)
         for rule in RULES:
             report.findings += [Finding(kind, run.run_id, detail) for kind, detail in rule(run)]
@@ -143,10 +147,15 @@ def known(run: Run) -> Told:
 
 def in_order(run: Run) -> Told:
     """History is 1, 2, 3, ... in each attempt; a gap event stands for all that it names."""
+    yield from _in_order(run.history)
+    yield from _in_order(run.before)
+
+
+def _in_order(history: list[Event]) -> Told:
     last: dict[int, int] = {}
     seen: set[Id] = set()
     attempt = 0
-    for event in run.history:
+    for event in history:
         before = last.get(event.attempt, 0)
         if event.id in seen:
             yield "duplicated", f"event {event.attempt}.{event.seq} stands twice in history"
@@ -185,8 +194,6 @@ def excused(run: Run) -> set[Id]:
     """What nobody can have any more: what the roll-back took."""
     if run.rolled is None:
         return set()
-    if not run.rolled.known:
-        return {(attempt, seq) for attempt, seq, _ in run.spooled}
     return {(attempt, seq) for attempt, had in run.rolled.had.items()
             for seq in range(run.rolled.kept.get(attempt, 0) + 1, had + 1)}
 
@@ -206,18 +213,18 @@ def endings(run: Run) -> Told:
 
 def spooled(run: Run) -> Told:
     """Everything that a node spooled is in history, or in the late table, as it was spooled."""
-    kept = {event.id: event.digest for event in run.history}
+    kept = {event.id: event.digest for event in (*run.before, *run.history) if event.kind != "gap"}
     late = {event.id: event.digest for event in run.late}
-    away = excused(run)
+    away = forgotten(run)            # what it did since the roll-back is nobody's any more
     numbers: dict[Id, str] = {}
     for attempt, seq, digest in run.spooled:
         place = attempt, seq
         if numbers.setdefault(place, digest) != digest:
             yield "duplicated", f"the node gave the number {attempt}.{seq} to two events"
         found = kept.get(place) if place in kept else late.get(place)
-        if found is None and place not in away:
+        if found is None and not (away and run.rolled and seq > run.rolled.had.get(attempt, 0)):
             yield "lost", f"event {attempt}.{seq} was spooled and is nowhere"
-        elif found is not None and found != digest and place not in away:
+        elif found is not None and found != digest:
             yield "reordered", f"event {attempt}.{seq} in history is not the one that was spooled"
 
 

@@ -202,7 +202,9 @@ def runs_of(asked: Iterable[Asked], stored: Stored, ledgers: dict[str, list[tupl
             run.program = read_program(one.ledger, one.token)
         if before is not None and copy is not None:
             again = copy.states.get(run_id) == "queued" or one is not None and before.keys.get(one.token) != run_id
-            run.rolled = RolledBack(run_id in copy.states, again, last_of(events_of(before.batches.get(run_id, ()))),
+            run.late += events_of(before.late.get(run_id, ()))
+            run.before = events_of(before.batches.get(run_id, ()))
+            run.rolled = RolledBack(run_id in copy.states, again, last_of(run.before),
                                     last_of(events_of(copy.batches.get(run_id, ()))))
         found.append(run)
     return found

@@ -239,6 +239,7 @@ class Proxy:
         self.drip_bytes = 0
         self.next_flip = ""
         self.next_cut = ""
+        self.framing = False             # connections made from now on are read frame by frame, and can lose some
         self.to_lose = 0
         self.lose_above = 0
         self.lost = 0
@@ -253,7 +254,7 @@ class Proxy:
 
     def _accept(self) -> Side:
         pair = Pair(self)
-        pair.losing = bool(self.to_lose)
+        pair.losing = self.framing
         self.pairs.add(pair)
         self.connections += 1
         return pair.node

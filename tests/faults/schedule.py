@@ -18,6 +18,8 @@ class Plan:
     kinds: list[str] = field(default_factory=list)
     postgresql: bool = False
     nodes: int = 2
+    programs: int = 8        # runs under way at any time
+    streams: int = 2
     edge: dict[str, float] = field(default_factory=dict)
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 from tests.faults.campaign import BUSY, Result
+from tests.faults.checker import LIVENESS
 
 SAFETY = ("lost", "duplicated", "reordered", "phantom", "two endings", "executed twice", "wrong totals")
-LIVENESS = ("no ending", "processes left", "reader behind")
 
 
 def as_json(seed: int, results: list[Result], seconds: float) -> dict[str, Any]:
