@@ -13,16 +13,19 @@ from iop import events
 from iop.adapters import argv as rules
 from iop.adapters import settings as checks
 from iop.adapters.executions import Execution, refused
+from iop.adapters.place import Place
 from iop.adapters.settings import Settings
 from iop.adapters.utf8 import Utf8Stream
-from iop.errors import AdapterError, ConfigError, InvalidRequest, IOPError, ProgramFailed
+from iop.errors import AdapterError, ConfigError, InvalidRequest, IOPError, ProgramFailed, SupervisorLost
 from iop.interfaces import (
     IAdapter,
     IAdapterFactory,
     IAdapterTools,
     IOffersInput,
+    IOutlives,
     IProgram,
     IProgramReceiver,
+    IResumes,
     IRunSink,
     ITakesInput,
 )
@@ -52,7 +55,7 @@ class CliSettings(Settings):
         return rules.PROMPT in self.argv
 
 
-@implementer(IAdapter)
+@implementer(IAdapter, IResumes)
 class CliAdapter:
     """The programs of one node."""
 
@@ -66,8 +69,19 @@ class CliAdapter:
             request = self._spawn_request(spec, settings)
         except IOPError as error:
             return refused(sink, error)
-        run = CliRun(spec, settings, request.argv[0], sink)
+        run = CliRun(spec, settings, request.argv[0], Place(), sink)
         run.begin(self._tools.spawner.spawn(request, run))
+        return run
+
+    def resume(self, spec: ExecutionSpec, sink: IRunSink, mark: bytes) -> Execution:
+        """The policy is not asked again: the program runs already, as it was allowed."""
+        settings: CliSettings = spec.settings        # type: ignore[assignment]  # our own factory made it
+        try:
+            place = Place.of(mark)
+        except ValueError:
+            return refused(sink, SupervisorLost("The place in the journal of the program is of another version of IOP."))
+        run = CliRun(spec, settings, settings.argv[0], place, sink)
+        run.begin(self._tools.spawner.take_up(spec.run_id, spec.attempt, run, place.offset))
         return run
 
     def close(self) -> Deferred[None]:
@@ -100,11 +114,11 @@ def _located(program: str, environment: dict[str, str]) -> str:
     return found
 
 
-@implementer(IProgramReceiver, ITakesInput)
+@implementer(IOutlives, IProgramReceiver, ITakesInput)
 class CliRun(Execution):
-    """One program under way."""
+    """One program under way. `place` is how far an earlier start of this node told it."""
 
-    def __init__(self, spec: ExecutionSpec, settings: CliSettings, path: str, sink: IRunSink) -> None:
+    def __init__(self, spec: ExecutionSpec, settings: CliSettings, path: str, place: Place, sink: IRunSink) -> None:
         super().__init__(sink)
         self._spec = spec
         self._path = path
@@ -112,7 +126,9 @@ class CliRun(Execution):
         self.stop_s = settings.int_s + settings.term_s + LAST_S
         self._program: IProgram | None = None
         self._input_open = settings.input == "open"
-        self._text = {CHANNEL_STDOUT: Utf8Stream(), CHANNEL_STDERR: Utf8Stream()}
+        self._text = {CHANNEL_STDOUT: Utf8Stream(place.stdout), CHANNEL_STDERR: Utf8Stream(place.stderr)}
+        self._told_start = place.started
+        self._offset = place.offset
 
     def begin(self, program: IProgram) -> None:
         self._program = program
@@ -145,19 +161,30 @@ class CliRun(Execution):
 
     # the program
 
+    def kept(self, mark: bytes) -> None:
+        if self._program is not None:
+            self._program.kept(Place.of(mark).offset)
+
+    def _mark(self) -> bytes:
+        return Place(self._offset, self._told_start, self._text[CHANNEL_STDOUT].tail,
+                     self._text[CHANNEL_STDERR].tail).packed()
+
     def program_started(self, pid: int) -> None:
-        self._emit([events.started(self._spec.adapter, self._spec.target, self._path, pid=pid)])
+        if not self._told_start:                 # it stands in the journal before the first output
+            self._told_start = True
+            self._emit([events.started(self._spec.adapter, self._spec.target, self._path, pid=pid)], self._mark())
 
     def output_received(self, channel: int, data: bytes, offset: int) -> None:
         text, exact = self._text[channel].feed(data)
+        self._offset = offset
         if text or exact:
-            self._emit([events.output(text, channel, exact=exact)])
+            self._emit([events.output(text, channel, exact=exact)], self._mark())
 
     def program_ended(self, ending: ProgramEnding) -> None:
         for channel, stream in self._text.items():
             text, exact = stream.finish()
             if text or exact:
-                self._emit([events.output(text, channel, exact=exact)])
+                self._emit([events.output(text, channel, exact=exact)], self._mark())
         self._end(*_outcome(ending, self._stopped, self._settings.ok_exit_codes))
 
 
@@ -166,6 +193,8 @@ def _outcome(ending: ProgramEnding, stopped: IOPError | None, ok_exit_codes: tup
     if stopped is not None:
         outcome = events.outcome_of(stopped)
         kind = "cancelled" if outcome.code == "cancelled" else "failed"
+    elif ending.lost:
+        kind, outcome = "failed" if ending.found else "unknown", events.outcome_of(SupervisorLost(_lost(ending)))
     elif ending.error:
         kind, outcome = "failed", events.outcome_of(AdapterError(ending.error))
     elif ending.exit_code is not None and ending.exit_code in ok_exit_codes:
@@ -180,6 +209,14 @@ def _outcome(ending: ProgramEnding, stopped: IOPError | None, ok_exit_codes: tup
     outcome.processes_left = ending.processes_left
     outcome.steps.extend(ending.steps)
     return kind, outcome
+
+
+def _lost(ending: ProgramEnding) -> str:
+    """What is known of a program whose supervisor is gone."""
+    if not ending.found:
+        return ending.lost
+    what = "one process still ran and was" if ending.found == 1 else f"{ending.found} processes still ran and were"
+    return f"{ending.lost} Of it, {what} ended."
 
 
 @implementer(IPlugin, IAdapterFactory, IOffersInput)

@@ -31,6 +31,7 @@ class Execution:
         self._stopped: IOPError | None = None      # why somebody asked for the end
         self._paused = False
         self._held: list[RuntimeEvent] = []
+        self._held_mark = b""
         self._ending: tuple[str, Outcome] | None = None
         self._told = False
 
@@ -54,7 +55,8 @@ class Execution:
         self._paused = False
         if self._held:
             held, self._held = self._held, []
-            self._sink.emit(held)
+            mark, self._held_mark = self._held_mark, b""
+            self._sink.emit(held, mark)
             if self._paused:
                 return
         if self._ending is None:
@@ -62,12 +64,13 @@ class Execution:
         else:
             self._tell()
 
-    def _emit(self, events: list[RuntimeEvent]) -> None:
+    def _emit(self, events: list[RuntimeEvent], mark: bytes = b"") -> None:
         if self._paused:
             if self._stopped is None:              # what a stopped backend still says would grow here without bound
                 self._held += events
+                self._held_mark = mark
         elif events:
-            self._sink.emit(events)
+            self._sink.emit(events, mark)
 
     def _end(self, kind: str, outcome: Outcome) -> None:
         """The first ending counts; it waits for what a pause holds back, unless it is a stop, which drops that."""

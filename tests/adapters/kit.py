@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
@@ -39,14 +39,16 @@ class Sink:
 
     def __init__(self) -> None:
         self.batches: list[list[run_pb2.RuntimeEvent]] = []
+        self.marks: list[bytes] = []
         self.execution: Any = None
         self.ended = False
         self.pause_at = 0
 
-    def emit(self, events: list[run_pb2.RuntimeEvent]) -> None:
+    def emit(self, events: list[run_pb2.RuntimeEvent], mark: bytes = b"") -> None:
         assert events and not self.ended, "nothing may be emitted after the end"
         assert not {event.WhichOneof("kind") for event in events} & ENDING_KINDS, "the run makes the terminal event"
         self.batches.append(list(events))
+        self.marks.append(mark)
         if self.pause_at and len(self.events) >= self.pause_at:
             self.pause_at = 0
             self.execution.pauseProducing()
@@ -91,7 +93,7 @@ class Tools:
 class FakeProgram:
     """A program that does what the test says."""
 
-    def __init__(self, request: SpawnRequest, receiver: Any) -> None:
+    def __init__(self, request: SpawnRequest | None, receiver: Any) -> None:
         self.request = request
         self.receiver = receiver
         self.pid = 4711
@@ -112,6 +114,9 @@ class FakeProgram:
     def resume(self) -> None:
         self.calls.append("resume")
 
+    def kept(self, offset: int) -> None:
+        self.calls.append(("kept", offset))
+
     def ends(self, **ending: Any) -> None:
         self.receiver.program_ended(ProgramEnding(**ending))
 
@@ -122,10 +127,25 @@ class FakeSpawner:
 
     def __init__(self) -> None:
         self.programs: list[FakeProgram] = []
+        self.taken_up: list[tuple[str, int, int]] = []
 
     def spawn(self, program: SpawnRequest, receiver: Any) -> FakeProgram:
         self.programs.append(FakeProgram(program, receiver))
         return self.programs[-1]
+
+    def take_up(self, run_id: str, attempt: int, receiver: Any, offset: int) -> FakeProgram:
+        self.taken_up.append((run_id, attempt, offset))
+        self.programs.append(FakeProgram(None, receiver))
+        return self.programs[-1]
+
+    def survivors(self) -> Deferred[set[tuple[str, int]]]:
+        return succeed(set())
+
+    def discard(self, run_id: str, attempt: int) -> Deferred[None]:
+        return succeed(None)
+
+    def forget(self, run_id: str) -> Deferred[None]:
+        return succeed(None)
 
 
 def target(name: str = "t", **settings: Any) -> node_pb2.TargetConfig:
@@ -135,7 +155,8 @@ def target(name: str = "t", **settings: Any) -> node_pb2.TargetConfig:
 class Started:
     """An execution under test, with its sink and what it ended with."""
 
-    def __init__(self, factory: Any, tools: Any, config: node_pb2.TargetConfig, **request: Any) -> None:
+    def __init__(self, factory: Any, tools: Any, config: node_pb2.TargetConfig, resume: bytes | None = None,
+                 **request: Any) -> None:
         settings = factory.settings(config)
         self.adapter = factory.build({config.name: settings}, tools)
         self.sink = Sink()
@@ -144,7 +165,8 @@ class Started:
         spec = ExecutionSpec(run_id=RUN_ID, attempt=1, adapter=factory.name, target=config.name, settings=settings,
                              request=message, limits=run_pb2.Limits(), marker={"IOP_MARK": "x"})
         self.endings: list[tuple[str, run_pb2.Outcome]] = []
-        self.execution = self.sink.execution = self.adapter.execute(spec, self.sink)
+        self.execution = self.sink.execution = (self.adapter.execute(spec, self.sink) if resume is None
+                                                else self.adapter.resume(spec, self.sink, resume))
         assert IExecution.providedBy(self.execution)
         self.execution.finished.addCallback(self._finished)
 

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from iop.adapters import cli
+from iop.adapters.place import Place
 from iop.errors import Cancelled, ConfigError, InvalidRequest
 from iop.proto.run_pb2 import CHANNEL_STDERR, CHANNEL_STDOUT
 from tests.adapters.kit import RUN_ID, FakeSpawner, Started, Tools, target
@@ -105,9 +106,62 @@ def test_output_is_text_that_is_exact_to_the_byte_per_channel() -> None:
     receiver.output_received(CHANNEL_STDOUT, b"\xa9\xe2\x82", 9)
     run.tools.spawner.programs[0].ends(exit_code=0)  # type: ignore[attr-defined]
     told = [(event.channel, event.output, event.exact) for event in run.sink.events[1:]]
-    assert told == [(CHANNEL_STDOUT, "caf", b""), (CHANNEL_STDERR, "\ufffd!", b"\xff!", 6), (CHANNEL_STDOUT, "é", b""),
+    assert told == [(CHANNEL_STDOUT, "caf", b""), (CHANNEL_STDERR, "\ufffd!", b"\xff!"), (CHANNEL_STDOUT, "é", b""),
                     (CHANNEL_STDOUT, "\ufffd", b"\xe2\x82")]
     assert run.sink.events[0].started.pid == 12
+
+
+def test_a_run_goes_on_behind_each_of_its_marks() -> None:
+    pieces = [(CHANNEL_STDOUT, b"caf\xc3", 40), (CHANNEL_STDERR, b"\xe2", 50), (CHANNEL_STDERR, b"\x82", 60),
+              (CHANNEL_STDOUT, b"\xa9!", 70), (CHANNEL_STDERR, b"\xac", 80), (CHANNEL_STDOUT, b"\xff", 90)]
+
+    def tell(run: Any, behind: int) -> None:
+        receiver = run.tools.spawner.programs[0].receiver
+        if behind == 0:
+            receiver.program_started(12)
+        for channel, data, offset in pieces:
+            if offset > behind:
+                receiver.output_received(channel, data, offset)
+
+    whole = start(["/bin/agent"], prompt="x")
+    tell(whole, 0)
+    for count, mark in enumerate([b"", *whole.sink.marks]):
+        again = start(["/bin/agent"], prompt="x", resume=mark)
+        [(run_id, attempt, offset)] = again.tools.spawner.taken_up  # type: ignore[attr-defined]
+        assert (run_id, attempt) == (RUN_ID, 1)
+        tell(again, offset)
+        told = [event.SerializeToString() for event in clean(whole.sink.events[:count] + again.sink.events)]
+        assert told == [event.SerializeToString() for event in clean(whole.sink.events)]
+
+
+def clean(told: list[Any]) -> list[Any]:
+    for event in told:
+        event.at_us = 0
+        if event.HasField("started"):
+            event.started.detail = ""
+    return told
+
+
+def test_a_mark_of_another_version_ends_the_run() -> None:
+    run = start(["/bin/agent"], prompt="x", resume=b"\x09?")
+    assert run.ending[0] == "failed" and run.ending[1].code == "supervisor_lost"  # type: ignore[index]
+
+
+def test_what_is_kept_reaches_the_journal() -> None:
+    run = start(["/bin/agent"], prompt="x")
+    run.tools.spawner.programs[0].receiver.output_received(CHANNEL_STDOUT, b"a", 77)  # type: ignore[attr-defined]
+    run.execution.kept(run.sink.marks[-1])
+    assert run.tools.spawner.programs[0].calls == [("kept", 77)]  # type: ignore[attr-defined]
+
+
+def test_what_a_pause_holds_goes_with_its_mark() -> None:
+    run = start(["/bin/agent"], prompt="x")
+    receiver = run.tools.spawner.programs[0].receiver  # type: ignore[attr-defined]
+    run.execution.pauseProducing()
+    receiver.output_received(CHANNEL_STDOUT, b"a", 10)
+    receiver.output_received(CHANNEL_STDOUT, b"b", 20)
+    run.execution.resumeProducing()
+    assert Place.of(run.sink.marks[-1]).offset == 20 and run.sink.text() == "ab"
 
 
 @pytest.mark.parametrize(("ending", "kind", "code", "exit_code", "signal"), [
@@ -116,6 +170,8 @@ def test_output_is_text_that_is_exact_to_the_byte_per_channel() -> None:
     ({"exit_code": 1}, "failed", "program_failed", 1, None),
     ({"signal": 11}, "failed", "program_failed", None, 11),
     ({"error": "There is no such file."}, "failed", "adapter_error", None, None),
+    ({"lost": "Its supervisor was killed."}, "unknown", "supervisor_lost", None, None),
+    ({"lost": "Its supervisor was killed.", "found": 2}, "failed", "supervisor_lost", None, None),
 ])
 def test_an_ending_keeps_exit_code_signal_and_reason_apart(ending: dict[str, Any], kind: str, code: str,
                                                            exit_code: int | None, signal: int | None) -> None:
