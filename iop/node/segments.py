@@ -73,10 +73,13 @@ class SegmentLog:
             self.size_bytes += segment.size
             yield from ((segment, payload) for payload in records(data, segment.word))
 
-    def append(self, payloads: Sequence[bytes]) -> Segment:
-        """Write them behind one another, in one write; raises OSError, and then none of them is there."""
+    def append(self, payloads: Sequence[bytes], *, may_begin: bool = True) -> Segment:
+        """Write them behind one another, in one write; raises OSError, and then none of them is there.
+
+        `may_begin`: in a new segment, where the newest is full.
+        """
         segment = self.current
-        if segment is None or segment.size >= self._segment_bytes or self._worn:
+        if segment is None or (may_begin and segment.size >= self._segment_bytes) or self._worn:
             segment = self._begin()
         word, parts = segment.word, []
         for payload in payloads:

@@ -122,7 +122,8 @@ class Spool:
             return
         before = self._log.current
         try:
-            segment = self._log.append([put.payload for put in turn])
+            # Places that only move on begin no segment: they would chase one another through ever new ones.
+            segment = self._log.append([put.payload for put in turn], may_begin=any(put.batches for put in turn))
         except OSError as error:
             self._hold(error.strerror or str(error))
             return
