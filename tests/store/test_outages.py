@@ -278,7 +278,69 @@ async def test_a_database_that_refuses_everything_recovers(path) -> None:
     await history.close()
 
 
+@ensureDeferred
+async def test_a_database_that_becomes_read_only_recovers(path, monkeypatch) -> None:
+    history = await opened(f"sqlite:///{path}")
+    changes = watch(history)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("CREATE TRIGGER broken BEFORE INSERT ON batches BEGIN SELECT no_such_function(); END")
+    with monkeypatch.context() as read_only:     # as the next connection finds it
+        read_only.setattr(engine, "_SQLITE_SETTINGS", (*engine._SQLITE_SETTINGS, "PRAGMA query_only = ON"))
+        waiting = history.append([BatchRow("r", 1, 1, 1, b"x")])
+        await until(lambda: changes == [False])
+        other.execute("DROP TRIGGER broken")
+        other.close()
+        with pytest.raises(HistoryUnavailable):
+            await history.create_run(a_run())
+        assert not waiting.called
+    await waiting
+    assert changes == [False, True]
+    assert await history.committed("r", 1) == 1
+    await history.close()
+
+
 # --- PostgreSQL ---
+
+
+@pytest.mark.parametrize("state", ["53100", "25006", "57P03"])
+@ensureDeferred
+async def test_a_server_that_is_full_or_read_only_or_not_ready_recovers(postgresql, postgresql_url, state) -> None:
+    history = await opened(postgresql_url)
+    changes = watch(history)
+    for statement in (
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$",
+            "CREATE TRIGGER refuse BEFORE INSERT ON batches FOR EACH STATEMENT EXECUTE FUNCTION refuse()",
+            "CREATE TRIGGER refuse BEFORE INSERT ON runs FOR EACH STATEMENT EXECUTE FUNCTION refuse()"):
+        postgresql.execute(statement, postgresql_url)
+    waiting = history.append([BatchRow("r", 1, 1, 1, b"x")])
+    await until(lambda: changes == [False])
+    with pytest.raises(HistoryUnavailable):
+        await history.create_run(a_run())
+    assert not waiting.called
+    postgresql.execute("DROP FUNCTION refuse() CASCADE", postgresql_url)
+    await waiting
+    assert changes == [False, True]
+    assert await history.committed("r", 1) == 1
+    await history.close()
+
+
+@ensureDeferred
+async def test_a_table_that_somebody_locks_makes_batches_wait_and_people_be_told(postgresql_url) -> None:
+    history = await opened(postgresql_url)
+    changes = watch(history)
+    with engine.make_engine(engine.parse_url(postgresql_url)).connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        connection.exec_driver_sql("LOCK TABLE batches, runs IN ACCESS EXCLUSIVE MODE")
+        waiting = history.append([BatchRow("r", 1, 1, 1, b"x")])
+        with pytest.raises(HistoryUnavailable):
+            await history.create_run(a_run())
+        assert not waiting.called and changes == [False]
+        connection.exec_driver_sql("ROLLBACK")
+    await waiting
+    assert changes == [False, True]
+    assert await history.committed("r", 1) == 1
+    await history.close()
 
 
 @pytest.fixture
