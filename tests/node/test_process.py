@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +17,13 @@ import pytest
 import pytest_twisted
 from twisted.internet import defer, reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from iop.link.limits import default_limits
 from iop.link.listen import LinkListener
 from iop.link.peers import Peers
 from iop.node import processes
+from iop.node.orphans import end_all
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
 from iop.proto.run_pb2 import CancelRequest, EventAck, RunRequest
 from iop.runs import new_run_id
@@ -29,6 +33,7 @@ from tests.node.fakes import Edge
 pytestmark = pytest.mark.e2e
 
 SLEEPER = "sh -c 'trap \"\" INT TERM; sleep 300' & setsid sleep 300 & echo go; wait"
+COUNTER = "echo 1; while [ ! -e go ]; do sleep 0.1; done; echo 2; echo 3"
 
 
 class Awaited(Edge):
@@ -56,13 +61,20 @@ class Awaited(Edge):
         return waiting.addTimeout(30, reactor)
 
 
+    def output(self, run_id: str) -> bytes:
+        """What the run said, each event once."""
+        told = {batch.first_seq + n: event.exact or event.output.encode() for batch in self.of("event_batch")
+                if batch.run_id == run_id for n, event in enumerate(batch.events)}
+        return b"".join(told[seq] for seq in sorted(told))
+
+
 class Place:
     """A folder with node.yaml, an edge that listens, and the node processes that were started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         targets = [_cli("sleeper", ["/bin/sh", "-c", SLEEPER]), _cli("lines", ["/bin/sh", "-c", "echo a; echo b >&2; pwd"]),
-                   _cli("denied", ["/usr/bin/env"])]
+                   _cli("counter", ["/bin/sh", "-c", COUNTER], folder), _cli("denied", ["/usr/bin/env"])]
         part = AdapterConfig(adapter="cli", targets=targets)
         self.edge = Awaited(NodeConfigPayload(revision=1, whole=True, adapters=[part]))
         self.listener = LinkListener("edge", OpenGreeter(self.edge), Peers(reactor), reactor, default_limits())
@@ -70,7 +82,8 @@ class Place:
         self.nodes: list[subprocess.Popen] = []
         (folder / "token").write_text("iopn_token")
         (folder / "token").chmod(0o600)
-        self.write(f"mode: guided\n  executables: [/bin/sh]\n  interpreters: [{os.path.realpath('/bin/sh')}, /bin/sh]")
+        self.write(f"mode: guided\n  executables: [/bin/sh]\n  roots: [{folder}]\n"
+                   f"  interpreters: [{os.path.realpath('/bin/sh')}, /bin/sh]")
 
     def write(self, policy: str, edge: str | None = None) -> None:
         edge = f"edge: {{port: {self.port.getHost().port}, plain: true}}\n" if edge is None else edge
@@ -101,8 +114,9 @@ class Place:
         return (self.folder / "node.log").read_text()
 
 
-def _cli(name: str, argv: list[str]) -> TargetConfig:
-    return TargetConfig(name=name, settings=msgspec.json.encode({"argv": argv}))
+def _cli(name: str, argv: list[str], folder: Path | None = None) -> TargetConfig:
+    settings = {"argv": argv} | ({"cwd": str(folder)} if folder else {})
+    return TargetConfig(name=name, settings=msgspec.json.encode(settings))
 
 
 async def gone(node: subprocess.Popen) -> int:
@@ -111,6 +125,10 @@ async def gone(node: subprocess.Popen) -> int:
         reactor.callLater(0.05, pause.callback, None)
         await pause
     return node.returncode
+
+
+def node_marker(place: Place) -> str:
+    return f"n1.{hashlib.sha256(os.path.realpath(place.folder / 'state').encode()).hexdigest()[:16]}"
 
 
 def of_run(run_id: str) -> list[processes.Process]:
@@ -125,6 +143,7 @@ def place(tmp_path):
         if node.poll() is None:
             node.kill()
         node.communicate()
+    end_all(f"IOP_NODE={node_marker(place)}")
     if place.edge.link is not None:
         place.edge.link.transport.abortConnection()
     pytest_twisted.blockon(defer.maybeDeferred(place.port.stopListening))
@@ -175,30 +194,42 @@ async def test_a_stop_ends_what_runs_with_a_typed_ending(place) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_a_killed_node_left_is_ended_before_the_next_one_reports(place) -> None:
+async def test_what_a_killed_node_left_goes_on_under_the_next_one(place) -> None:
+    node = place.start()
+    await place.configured()
+    run_id = await place.begin("counter")
+    await place.edge.until(lambda: "2:1\n" in place.edge.seen(run_id))
+    supervised = {process.pid for process in of_run(run_id)}
+    node.kill()
+    await gone(node)
+    place.start()
+    await place.configured(2)
+    [report] = place.edge.of("runs_report")[-1].runs
+    assert (report.run_id, report.attempt, report.open) == (run_id, 1, True)
+    assert supervised & {process.pid for process in of_run(run_id)}
+    (place.folder / "go").touch()
+    kind, outcome = await place.ended(run_id)
+    assert (kind, outcome.exit_code, outcome.processes_left) == ("completed", 0, 0)
+    assert place.edge.output(run_id) == b"1\n2\n3\n"
+    assert of_run(run_id) == []
+    while list((place.folder / "state/programs").iterdir()):
+        await deferLater(reactor, 0.05)
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_a_killed_node_left_unrecorded_is_ended_before_the_next_one_is_ready(place) -> None:
     node = place.start()
     await place.configured()
     run_id = await place.begin("sleeper")
     await place.edge.until(lambda: "2:go\n" in place.edge.seen(run_id))
     node.kill()
     await gone(node)
+    (place.folder / "state/node.db").unlink()
+    shutil.rmtree(place.folder / "state/programs")        # nor is its supervisor's folder there
     assert of_run(run_id)
-    place.edge.got.clear()
-    left_at_report = []
-    original = place.edge.link_up
-
-    def link_up(link: Any) -> None:
-        left_at_report.append(of_run(run_id))
-        original(link)
-
-    place.edge.link_up = link_up
     place.start()
-    await place.configured()
-    assert left_at_report == [[]]
-    assert list(place.edge.of("runs_report")[0].runs) == []
-    place.edge.link.send("run_request", RunRequest(run_id=run_id, attempt=1, adapter="cli", target="lines", prompt=""))
-    await place.edge.until(lambda: place.edge.of("run_rejected"))
-    assert place.edge.of("run_rejected")[0].code == "node_restarted"
+    await place.configured(2)
+    assert of_run(run_id) == []
 
 
 @pytest_twisted.ensureDeferred
