@@ -21,20 +21,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from iop import events
-from iop.errors import (
-    AdapterError,
-    Cancelled,
-    FirstOutputTimeout,
-    IdleTimeout,
-    InvalidRequest,
-    IOPError,
-    OutputLimit,
-    RunTimeout,
-    SpoolCorrupt,
-    StartTimeout,
-)
+from iop.errors import AdapterError, Cancelled, InvalidRequest, IOPError, OutputLimit, SpoolCorrupt
 from iop.interfaces import IAdapter, IExecution, IOutlives, IResumes, IRunSink, ITakesInput
 from iop.node.box import Kept
+from iop.node.deadlines import Times, passed
 from iop.node.tally import EVENT_BYTES, Tally
 from iop.proto.run_pb2 import Outcome, RuntimeEvent
 from iop.proto.spool_pb2 import SpoolEntry
@@ -72,11 +62,7 @@ class Run:
         self._ending: tuple[str, Outcome] | None = None
         self._tally = Tally(spec.run_id, spec.attempt, spec.limits.output_bytes)
         self._paused = False
-        self._accepted_at = clock.seconds()
-        self._started_at: float | None = None
-        self._output_at: float | None = None  # the first output
-        self._heard_at = self._accepted_at    # the latest event
-        self._resumed_at = 0.0
+        self._times = Times(clock.seconds())
 
     # --- what the service asks
 
@@ -89,12 +75,12 @@ class Run:
         """Go on with what an earlier start of the node began and has in its spool (None: nothing yet)."""
         if entry is not None:
             self._tally.go_on(entry)
-            self._started_at = self._past(entry.started_us)
-            self._output_at = self._past(entry.output_us)
+            self._times.started = self._past(entry.started_us)
+            self._times.output = self._past(entry.output_us)
             if entry.HasField("stopped"):
                 self._stopped_by = _error_of(entry.stopped)
         self._tally.entry.accepted_us = accepted_us
-        self._accepted_at = self._past(accepted_us) or self._accepted_at
+        self._times.accepted = self._past(accepted_us) or self._times.accepted
         mark = self._tally.entry.mark
         self._begin(lambda: IResumes(self.adapter).resume(self.spec, self, mark))
         if self.state == "running":
@@ -109,7 +95,7 @@ class Run:
 
     def _begin(self, begin: Callable[[], IExecution]) -> None:
         self.state = "running"
-        self._heard_at = self._clock.seconds()
+        self._times.heard = self._clock.seconds()
         try:
             self._execution = begin()
             finished = self._execution.finished
@@ -169,26 +155,9 @@ class Run:
                 self._give_up()
         if self.state != "running":
             return
-        error = self._over(now)
+        error = passed(self.spec.limits, self._times, now, self._paused)
         if error is not None:
             self.stop(error)
-
-    def _over(self, now: float) -> IOPError | None:
-        """The limit that it has passed."""
-        limits = self.spec.limits
-        begun = self._accepted_at if self._started_at is None else self._started_at
-        if self._started_at is None and limits.start_s and now - self._accepted_at >= limits.start_s:
-            return StartTimeout(f"It had not started within {limits.start_s:g} s of being placed.")
-        if limits.run_s and now - begun >= limits.run_s:
-            return RunTimeout(f"The run took longer than its limit of {limits.run_s:g} s.")
-        if self._paused:
-            return None
-        if self._output_at is None:
-            if limits.first_output_s and now - max(begun, self._resumed_at) >= limits.first_output_s:
-                return FirstOutputTimeout(f"No output came within {limits.first_output_s:g} s of the start.")
-        elif limits.silence_s and now - max(self._heard_at, self._resumed_at) >= limits.silence_s:
-            return IdleTimeout(f"Nothing came for {limits.silence_s:g} s, the run's limit of silence.")
-        return None
 
     # --- Spooled
 
@@ -199,7 +168,7 @@ class Run:
 
     def resume(self) -> None:
         self._paused = False
-        self._resumed_at = self._clock.seconds()
+        self._times.resumed = self._clock.seconds()
         if self._execution is not None and self.state in ("running", "stopping"):
             self._execution.resumeProducing()
 
@@ -218,7 +187,7 @@ class Run:
     def emit(self, happened: Sequence[RuntimeEvent], mark: bytes = b"") -> None:
         if self.state in ("ended", "detached") or not happened:
             return
-        self._heard_at = self._clock.seconds()
+        self._times.heard = self._clock.seconds()
         kept = [event for event in happened if self._count(event)]
         if kept:
             batches = self._tally.pack(kept)
@@ -237,11 +206,11 @@ class Run:
         if kind == "output":
             if not self._tally.output(event):
                 return False
-            if self._output_at is None:
-                self._output_at = self._heard_at
+            if self._times.output is None:
+                self._times.output = self._times.heard
                 self._tally.entry.output_us = events.now_us()
         elif kind == "started":
-            self._started_at = self._heard_at
+            self._times.started = self._times.heard
             self._tally.entry.started_us = events.now_us()
             self._tally.entry.is_program = event.started.pid != 0
             event.started.policy_mode = self._policy_mode()

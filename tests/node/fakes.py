@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer
 
 from iop import events
 from iop.config import PolicyConfig
 from iop.errors import Cancelled, ConfigError, HistoryUnavailable, InvalidRequest, IOPError
-from iop.interfaces import IAdapter, IAdapterFactory, IExecution, IHealth, ILinkHandler, ITakesInput
+from iop.interfaces import IAdapter, IAdapterFactory, IExecution, IHealth, ILinkHandler, IOutlives, IResumes, ITakesInput
 from iop.node.commands import node_commands
 from iop.node.offers import Offers
 from iop.node.policy import Policy, PolicyFacts
@@ -46,12 +46,17 @@ class HandRun:
         self.stopped: IOPError | None = None
         self.input: list[tuple[bytes, bool]] = []
         self._stops = stops
+        self.mark = b""                       # it was taken up behind this
+        self.marks: list[bytes] = []          # kept
+
+    def kept(self, mark: bytes) -> None:
+        self.marks.append(mark)
 
     def begin(self) -> None:
         self.sink.emit([events.started(self.spec.adapter, self.spec.target)])
 
-    def say(self, *texts: str) -> None:
-        self.sink.emit([events.output(text) for text in texts])
+    def say(self, *texts: str, mark: bytes = b"") -> None:
+        self.sink.emit([events.output(text) for text in texts], mark)
 
     def end(self, kind: str = "completed", **outcome: Any) -> None:
         if not self.finished.called:
@@ -74,7 +79,7 @@ class HandRun:
         self.input.append((data, end))
 
 
-@implementer(IAdapter, IHealth)
+@implementer(IAdapter, IHealth, IResumes)
 class HandAdapter:
     """Starts HandRuns."""
 
@@ -84,13 +89,21 @@ class HandAdapter:
         self.closed = 0
         self.health: dict[str, str] = {}
         self.stops = True
+        self.outlive = False                  # its runs outlive the node
         self.fails: Exception | None = None
 
     def execute(self, spec: ExecutionSpec, sink: Any) -> HandRun:
         if self.fails is not None:
             raise self.fails
         run = HandRun(spec, sink, self.stops)
+        if self.outlive:
+            alsoProvides(run, IOutlives)
         self.runs.append(run)
+        return run
+
+    def resume(self, spec: ExecutionSpec, sink: Any, mark: bytes) -> HandRun:
+        run = self.execute(spec, sink)
+        run.mark = mark
         return run
 
     def close(self) -> Deferred[None]:
@@ -110,6 +123,7 @@ class HandFactory:
 
     def __init__(self) -> None:
         self.built: list[HandAdapter] = []
+        self.outlive = False
         self.refuses = ""
 
     def settings(self, target: TargetConfig) -> dict[str, Any]:
@@ -125,6 +139,7 @@ class HandFactory:
         if self.refuses:
             raise ConfigError(self.refuses)
         self.built.append(HandAdapter(targets, tools))
+        self.built[-1].outlive = self.outlive
         return self.built[-1]
 
 
@@ -133,7 +148,7 @@ class MemoryRecord:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int], list[Any]] = {}
-        self.open: dict[tuple[str, int], OpenRun] = {}
+        self.unended: dict[tuple[str, int], OpenRun] = {}
         self.waiting: list[tuple[Deferred, bool]] = []
         self.hold = False
         self.broken = False
@@ -150,7 +165,7 @@ class MemoryRecord:
             return fail(HistoryUnavailable())
         fresh = (run_id, attempt) not in self.rows
         self.rows.setdefault((run_id, attempt), [])
-        self.open.setdefault((run_id, attempt), OpenRun(
+        self.unended.setdefault((run_id, attempt), OpenRun(
             run_id=run_id, attempt=attempt, adapter=adapter, target=target, accepted_us=events.now_us(), request=request,
             target_config=target_config, limits=limits))
         if not self.hold:
@@ -170,14 +185,32 @@ class MemoryRecord:
 
     def end(self, run_id: str, attempt: int, kind: str, outcome: bytes) -> Deferred:
         self.rows[run_id, attempt].append(kind)
-        self.open.pop((run_id, attempt), None)
+        self.unended.pop((run_id, attempt), None)
         return succeed(None)
 
     def open_runs(self) -> Deferred:
-        return succeed(list(self.open.values()))
+        return succeed(list(self.unended.values()))
 
     def recent(self, limit: int) -> Deferred:
         return succeed([])
+
+
+class HandSpawner:
+    """What an earlier start left alive, as the test says."""
+
+    def __init__(self, *alive: tuple[str, int]) -> None:
+        self.alive = set(alive)
+        self.discarded: list[tuple[str, int]] = []
+
+    def survivors(self) -> Deferred:
+        return succeed(self.alive)
+
+    def discard(self, run_id: str, attempt: int) -> Deferred:
+        self.discarded.append((run_id, attempt))
+        return succeed(None)
+
+    def forget(self, run_id: str) -> Deferred:
+        return succeed(None)
 
 
 class MemoryLog(SegmentLog):
@@ -297,9 +330,10 @@ class House:
 
     def __init__(self, payload: NodeConfigPayload | None = None, *, mode: str = "guided",
                  own: list[AdapterConfig] | None = None, connect: bool = True, log: Any = None, record: Any = None,
-                 spawner: Any = None) -> None:
+                 spawner: Any = None, outlive: bool = False) -> None:
         self.clock = Clock()
         self.factory = HandFactory()
+        self.factory.outlive = outlive
         self.record = record or MemoryRecord()
         self.log = log or MemoryLog()
         self.edge = Edge(payload or config())
@@ -313,6 +347,15 @@ class House:
         self.pair: Any = None
         if connect:
             self.connect()
+
+    def again(self, *alive: tuple[str, int], connect: bool = True, committed: int = 0, **more: Any) -> House:
+        """Another start of the node, after a death of this one; `alive` are the programs that still run."""
+        other = House(self.edge.config, log=self.log.reopened(), record=self.record, spawner=HandSpawner(*alive),
+                      outlive=True, connect=False, **more)
+        other.edge.committed = committed
+        if connect:
+            other.connect()
+        return other
 
     def connect(self, **more: Any) -> None:
         self.pair = LinkPair(self.edge, self.node, self.clock, **more)
