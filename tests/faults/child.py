@@ -52,7 +52,7 @@ def stream(token, output, count):
 def main(text):
     asked = json.loads(text)
     ways = asked.get("ways", ())
-    if "scrub" in ways and os.environ:
+    if "scrub" in ways and set(os.environ) - {"LC_CTYPE"}:      # which Python itself sets where it finds no locale
         os.execve(sys.executable, [sys.executable, "-I", "-S", __file__, text], {})
     ledger = os.open(asked["ledger"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(ledger, f"begin {os.getpid()}\n".encode())

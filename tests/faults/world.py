@@ -19,6 +19,7 @@ from tests.faults.processes import Nursery, Service
 from tests.faults.proxy import Proxy
 
 READY_S = 40.0
+STOP_S = 21.0            # a service ends within 20 s of TERM
 
 
 class World:
@@ -122,27 +123,28 @@ class World:
         return time.monotonic() - began
 
     async def stop(self) -> list[str]:
-        """End the services with TERM; what did not end in 20 s with KILL. Returns the names of those."""
+        """End the services with TERM, the edge last; what did not end in time with KILL. Returns the names of those."""
         if self._keeper is not None:
             self._keeper.cancel()
-        late = []
-        for service in reversed(self.services):
-            service.wanted = False
-            service.signal(signal.SIGTERM)
-        await self._all_ended(21.0)
         for service in self.services:
-            if service.alive:
-                late.append(service.name)
-                service.kill()
+            service.wanted = False
+        late = [*await self._end_of(self.nodes), *await self._end_of([self.edge])]
         for proxy in self.proxies:
             proxy.stop()
         return late
 
-    async def _all_ended(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        for service in self.services:
+    async def _end_of(self, services: list[Service]) -> list[str]:
+        for service in services:
+            service.signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        late = []
+        for service in services:
             while service.alive and time.monotonic() < deadline:  # noqa: ASYNC110  # a process of another parent
                 await asyncio.sleep(0.05)
+            if service.alive:
+                late.append(service.name)
+                service.kill()
+        return late
 
     def end_programs(self) -> None:
         """What a failed world leaves is ended by us."""
