@@ -88,7 +88,7 @@ class Supervisor:
         if self._journal.waiting:
             due.append(self._retry_at)
         if not self.pid:
-            due.append(self._heard_at + REQUEST_S)
+            due.append(0.0 if self._node.gone else self._heard_at + REQUEST_S)
         return max(0.0, min(due) - now()) if due else 3600.0
 
     def _go_on(self) -> None:
