@@ -9,7 +9,7 @@ help:
 	@echo "make demo       from nothing to a real model and a program answering through IOP"
 	@echo "make test       the tests; PYTEST='-k word' narrows them"
 	@echo "make venv       the environment in .venv; $(BIN)/iop then works"
-	@echo "make bench      figures beside those of other gateways, in one run; BENCH='relay latency chat' picks some"
+	@echo "make bench      figures beside those of other gateways, in one run; BENCH='relay cost' picks some"
 	@echo "make bench-history  how fast the history commits and reads; BENCH='--seconds 1' or a database's URL"
 	@echo "make check      ruff, and that proto/ regenerates to what is committed"
 	@echo "make proto      generate iop/proto/ from proto/ again"

@@ -15,6 +15,7 @@ import signal
 import sys
 
 import msgspec
+from probe import Probe
 from twisted.application.twist._twist import Twist
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, succeed
@@ -25,7 +26,6 @@ from iop.errors import NoSuchRun
 from iop.interfaces import IHistory
 from iop.keys import Key
 from iop.metrics import Metrics
-from probe import Probe
 
 
 @implementer(IHistory)

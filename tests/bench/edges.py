@@ -36,10 +36,17 @@ def pinned(core: str, *argv: str, **how) -> subprocess.Popen:
 
 
 def line_of(process: subprocess.Popen, patience_s: float = 120.0) -> str:
-    """The next line that a child prints. Its pipe must be read by nothing else, and one line at a time."""
-    if not select.select([process.stdout], [], [], patience_s)[0]:
-        raise SystemExit(f"{process.args[3:5]} said nothing for {patience_s:g} s")
-    return process.stdout.readline().strip()
+    """The next line that a child prints; its pipe is read here only."""
+    rest = getattr(process, "rest", b"")
+    while b"\n" not in rest:
+        if not select.select([process.stdout], [], [], patience_s)[0]:
+            raise SystemExit(f"{process.args[3:5]} said nothing for {patience_s:g} s")
+        data = os.read(process.stdout.fileno(), 65536)
+        if not data:
+            raise SystemExit(f"{process.args[3:5]} has ended")
+        rest += data
+    line, process.rest = rest.split(b"\n", 1)
+    return line.decode().strip()
 
 
 def end(*processes: subprocess.Popen) -> None:

@@ -18,6 +18,8 @@ import tempfile
 import time
 import urllib.request
 
+from rows import Rows
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.dirname(sys.executable)
 
@@ -102,7 +104,7 @@ def job_s(up: Up) -> float:
     return time.perf_counter() - begun
 
 
-def measure(tries: int = 12) -> None:
+def measure(rows: Rows, tries: int = 12) -> None:
     with tempfile.TemporaryDirectory(prefix="iop-latency-") as folder:
         subprocess.run([sys.executable, f"{ROOT}/tools/tiny_gguf.py", folder], check=True, stdout=subprocess.DEVNULL)
         backend = subprocess.Popen(
@@ -121,10 +123,11 @@ def measure(tries: int = 12) -> None:
             backend.terminate()
             backend.wait()
     for how, times in cancels.items():
-        print(f"cancel, {how}: client gone to backend's slot free: p50 {statistics.median(times):.0f} ms, "
-              f"worst of {tries} {max(times):.0f} ms (goal <= 200 ms)")
-    print(f"a 1.0 s program, end to end: p50 {statistics.median(jobs):.3f} s, worst of 5 {max(jobs):.3f} s (goal <= 1.25 s)")
+        rows.at_most(f"cancel, {how}: to the slot free, p50", statistics.median(times), "ms", 200,
+                     f"worst of {tries}: {max(times):.0f} ms", tries=times)
+    rows.at_most("a 1.0 s program, submit to told end, p50", statistics.median(jobs), "s", 1.25,
+                 f"worst of {len(jobs)}: {max(jobs):.3f} s", tries=jobs)
 
 
 if __name__ == "__main__":
-    measure()
+    measure(Rows())

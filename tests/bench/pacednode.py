@@ -46,7 +46,9 @@ class Load:
 
     def more_of_the_large(self) -> bool:
         """Whether some was due, and there was room for it."""
-        if self.bytes_left <= 0 or self.sent_mb > self.mb_per_s * (time.monotonic() - self.begun) or sum(size for _, size in self.node.sent[self.large]) > self.node.run_window // 2:
+        if self.bytes_left <= 0 or self.sent_mb > self.mb_per_s * (time.monotonic() - self.begun):
+            return False
+        if sum(size for _, size in self.node.sent[self.large]) > self.node.run_window // 2:
             return False
         self.send(self.large, self.large_seq, PER_BATCH, self.piece)
         self.large_seq += PER_BATCH

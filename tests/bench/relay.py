@@ -73,7 +73,7 @@ def measure(rows: Rows, rounds: int = 3) -> None:
                   f"with batches of 32: {found[1000, 32] / found[1, 32]:.2f}")
     wall, worked = max(lags)
     rows.at_most("reactor lag p99 under the relay's full load", wall, "ms", 50,
-                 f"the worst of the cases above; {worked:.0f} ms of it the reactor's own work, the rest is waiting for a core",
+                 f"the worst of these cases; {worked:.0f} ms of it the reactor's own work, the rest waits for a core",
                  lags=lags)
 
 

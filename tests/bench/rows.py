@@ -1,4 +1,4 @@
-"""What `make bench` tells: one line a figure beside its goal, none longer than 80 columns, and all of them again at the end."""
+"""What `make bench` tells: a line a figure, beside its goal, in 80 columns; and all of them again at the end."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Rows:
     @staticmethod
     def _print(row: dict) -> None:
         figure = "none" if row["value"] is None else f"{row['value']:.4g} {row['unit']}".strip()
+        if row["unit"] == "1/":
+            figure = f"1/{row['value']:.3g}"
         verdict = {True: "met", False: "MISSED", None: ""}[row["met"]]
         print(LINE.format(name=row["name"], figure=figure, goal=row["goal"], verdict=verdict), flush=True)
         for line in textwrap.wrap(row["note"], 76):

@@ -32,9 +32,9 @@ def fill(database: str) -> None:
             ((f"{run:032x}", 1 + row * EVENTS_A_ROW, (row + 1) * EVENTS_A_ROW, packed)
              for run in range(RUNS) for row in range(ROWS_A_RUN)))
         connection.executemany(
-            "INSERT INTO runs (run_id, state, adapter, target, node_id, attempt, created_us, placed_us, started_us, ended_us, "
-            "face, principal, request, outcome, outcome_code) VALUES (?, ?, 'bench', 'flood', 'bench', 1, ?, ?, ?, ?, 'http', "
-            "'bench', ?, ?, ?)",
+            "INSERT INTO runs (run_id, state, adapter, target, node_id, attempt, created_us, placed_us, started_us, "
+            "ended_us, face, principal, request, outcome, outcome_code) "
+            "VALUES (?, ?, 'bench', 'flood', 'bench', 1, ?, ?, ?, ?, 'http', 'bench', ?, ?, ?)",
             ((f"{run:032x}", "running" if live else "completed", now, now, now, 0 if live else now,
               run_pb2.RunRequest(run_id=f"{run:032x}", adapter="bench", target="flood").SerializeToString(),
               b"" if live else run_pb2.Outcome(code="ok").SerializeToString(), "" if live else "ok")
@@ -97,8 +97,8 @@ def measure(rows: Rows, rounds: int = 5) -> None:
             times.append(start_s(folder, f"{RUNS + turn:032x}"))     # each turn its own: stored events cannot be taken away
     whole, reached, worked = (statistics.median(column) for column in zip(*times, strict=True))
     rows.at_most("edge start, 1,000,000 events, to 1st accepted", whole, "s", 3,
-                 f"to its acknowledgement, with {OPEN_RUNS} open runs and {size_mb:.0f} MB; reachable after {reached:.2f} s, with "
-                 f"an empty history after {statistics.median(empty):.2f} s")
+                 f"to its acknowledgement, with {OPEN_RUNS} open runs and {size_mb:.0f} MB; reachable after {reached:.2f} s, "
+                 f"with an empty history after {statistics.median(empty):.2f} s")
 
 
 if __name__ == "__main__":
