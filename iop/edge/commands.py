@@ -149,9 +149,9 @@ def _look_commands(table: CommandTable, edge: IEdgeService) -> None:
 
     @table.command(scope="runs:read")
     async def verify(caller: Caller, run: str) -> dict[str, Any]:
-        """Recompute from history whether it has a run whole: every event, and the output as its node told it.
+        """Recompute from history whether it has a run whole.
 
-        Example: verify 0199…
+        Every event once, in order, and the output as its node told it with the run's ending. Example: verify 0199…
         """
         return (await edge.verify(run)).as_dict()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -31,13 +31,16 @@ class ToldError(IOPError):
         self.code = code  # type: ignore[misc]  # theirs
 
 
-@implementer(IStream)
 class _Stream:
-    """What all streams share: one read under way at most, none while paused, one ending."""
+    """What all streams share: one read under way at most, none while paused, one ending.
+
+    `read()` reads once and writes what there was; it fires with whether there may be more at once.
+    """
 
     note = ""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        self._read_once = read
         self._write: Callable[[list[Item]], object] = lambda items: None
         self._done: Callable[[IOPError | None], object] = lambda error: None
         self._running = self._woken = self._paused = self._ended = False
@@ -56,13 +59,6 @@ class _Stream:
         self._paused = False
         self._wake()
 
-    def text(self, item: Item) -> tuple[str, str]:
-        raise NotImplementedError
-
-    async def _read(self) -> bool:
-        """Read once and write what there was; whether there may be more at once."""
-        raise NotImplementedError
-
     def _release(self) -> None:
         """Let go of what feeds the stream."""
 
@@ -76,7 +72,7 @@ class _Stream:
         try:
             while not (self._paused or self._ended):
                 self._woken = False
-                if not (await self._read() or self._woken):
+                if not (await self._read_once() or self._woken):
                     return
         finally:
             self._running = False
@@ -95,6 +91,7 @@ class _Stream:
             self._done(error)
 
 
+@implementer(IStream)
 class RunStream(_Stream):
     """The events of one run behind `after`, until it has ended.
 
@@ -104,7 +101,7 @@ class RunStream(_Stream):
 
     def __init__(self, edge: IEdgeService, run_id: str, after: EventId, owner: run_pb2.Source | None = None,
                  note: str = "") -> None:
-        super().__init__()
+        super().__init__(self._read)
         self.note = note
         self._edge, self._run_id, self._after, self._owner = edge, run_id, after, owner
         self._cursor: IRunCursor | None = None
@@ -163,11 +160,12 @@ class RunStream(_Stream):
         return "err", f"{start}[{notice}]\n"
 
 
+@implementer(IStream)
 class LifeStream(_Stream):
     """Lifecycle events behind an event id (None: the latest `limit`), and with `follow` those that come."""
 
     def __init__(self, edge: IEdgeService, after: int | None, limit: int, follow: bool) -> None:
-        super().__init__()
+        super().__init__(self._read)
         self._edge, self._after, self._limit, self._follow = edge, after, limit, follow
         self._unwatch: Callable[[], object] = lambda: None
 

@@ -38,7 +38,6 @@ from iop.proto import link_pb2
 from iop.proto.link_pb2 import Frame, LinkLimits
 
 LISTENER, DIALER = "listener", "dialer"
-ROLES = (LISTENER, DIALER)
 PROTOCOL = 1                         # the version that this code speaks
 MAX_STEP_S = 2.0                     # the most that one sweep counts: a process that stood still kills no links
 

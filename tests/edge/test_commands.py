@@ -229,3 +229,10 @@ def test_the_page_of_the_console_has_every_command(edge):
     page = (Path(__file__).parents[2] / "docs" / "console.md").read_text()
     documented = re.findall(r"^\| `([a-z-]+)", page, re.MULTILINE)
     assert sorted(documented) == sorted([*edge_commands(edge).commands, "exit"])
+
+
+def test_a_run_is_verified(edge, run):
+    edge.scripts["tiny"] = script(events.output("hi"))
+    run_id = run("run tiny x --detach")["run_id"]
+    found = run(f"verify {run_id}")
+    assert (found["whole"], found["events"], found["bytes"]) == (True, 2, 2)

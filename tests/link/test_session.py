@@ -12,7 +12,7 @@ from iop.link import caps
 from iop.link import session as session_module
 from iop.link.caps import require_native_protobuf
 from iop.link.limits import default_limits
-from iop.link.session import DIALER, GREETED, KINDS, LISTENER, OVER, RECEIVES, ROLES, SENDS, Session, State, pack
+from iop.link.session import DIALER, GREETED, KINDS, LISTENER, OVER, RECEIVES, SENDS, Session, State, pack
 from iop.proto import node_pb2, run_pb2
 from iop.proto.link_pb2 import Frame, Goodbye, Hello, Part, Ping, Reject, RunReport, RunsReport, Verdicts, Welcome
 
@@ -43,6 +43,7 @@ def in_state(role: str, state: State) -> Session:
     return session
 
 
+ROLES = (LISTENER, DIALER)
 EVERYTHING = list(itertools.product(ROLES, State, KINDS))
 
 
