@@ -13,8 +13,6 @@ socket, descriptor 2 a file in its folder. Words: iop.node.words; records: iop.n
 
 from __future__ import annotations
 
-import collections
-import errno
 import json
 import os
 import selectors
@@ -26,7 +24,9 @@ from collections.abc import Callable
 from typing import Any
 
 from iop.node import child, journal, processes, words
+from iop.node.connection import Connection
 from iop.node.ladder import LEFT_BEHIND_S, Course, Ladder
+from iop.node.stdin import Input
 
 LISTENER = 3
 READ_BYTES = 64 * 1024
@@ -53,7 +53,7 @@ class Supervisor:
             "child_ticks": 0})
         self._selector = selectors.DefaultSelector()
         self._listener = listener
-        self._node = Node(self._selector)
+        self._node = Connection(self._selector)
         self._request: dict[str, Any] = {}
         self._input = Input(self._selector)
         self._ladder: Ladder | None = None
@@ -295,118 +295,6 @@ class Supervisor:
         self._courses.clear()
         self._journal.append(journal.ENDED, json.dumps(self._ending).encode())
         self._retry_at = now() + RETRY_S
-
-
-class Node:
-    """The connection to the node, when there is one."""
-
-    def __init__(self, selector: selectors.BaseSelector) -> None:
-        self.gone = False                        # there was one
-        self._selector = selector
-        self._socket: socket.socket | None = None
-        self._words = words.Words()
-        self._told = -1
-        self._unsent = b""
-        self._writing = False
-        self._said: Callable[[], None] = lambda: None
-
-    def connected(self, connection: socket.socket, said: Callable[[], None]) -> None:
-        """The latest counts: an earlier one is of a node that is no more."""
-        self._drop()
-        connection.setblocking(False)
-        self._socket, self._words, self._told, self._unsent = connection, words.Words(), -1, b""
-        self._said = said
-        self._writing = self.gone = False
-        self._selector.register(connection, selectors.EVENT_READ, self._ready)
-
-    def read(self) -> list[tuple[int, bytes]]:
-        if self._socket is None:
-            return []
-        try:
-            data = self._socket.recv(1024 * 1024)
-        except BlockingIOError:
-            return []
-        except OSError:
-            data = b""
-        if not data:
-            self._drop()
-        return self._words.feed(data)
-
-    def tell(self, end: int) -> None:
-        """How far the journal goes by now, unless it was told."""
-        if self._socket is None or (end == self._told and not self._unsent):
-            return
-        if not self._unsent:
-            self._told, self._unsent = end, words.word(words.GREW, words.PLACE.pack(end))
-        try:
-            self._unsent = self._unsent[self._socket.send(self._unsent):]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._drop()
-            return
-        if bool(self._unsent) is not self._writing:
-            self._writing = not self._writing
-            self._selector.modify(self._socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._writing else 0),
-                                  self._ready)
-
-    def _ready(self) -> None:
-        self._said()                             # a socket that can be written to again is served by tell()
-
-    def _drop(self) -> None:
-        if self._socket is not None:
-            self._selector.unregister(self._socket)
-            self._socket.close()
-            self._socket = None
-            self.gone = True
-
-
-class Input:
-    """The program's standard input; what it does not take yet waits here."""
-
-    def __init__(self, selector: selectors.BaseSelector) -> None:
-        self._selector = selector
-        self._pipe = -1
-        self._waiting: collections.deque[bytes] = collections.deque()
-        self._closing = False
-        self._over = False
-        self._watched = False
-
-    def attach(self, pipe: int) -> None:
-        self._pipe = pipe
-        self._write()
-
-    def write(self, data: bytes) -> None:
-        if data and not self._closing:
-            self._waiting.append(data)
-            self._write()
-
-    def close(self) -> None:
-        self._closing = True
-        self._write()
-
-    def _write(self) -> None:
-        if self._pipe < 0 or self._over:
-            return
-        try:
-            while self._waiting:
-                written = os.write(self._pipe, self._waiting[0][:READ_BYTES])
-                self._waiting[0] = self._waiting[0][written:]
-                if not self._waiting[0]:
-                    self._waiting.popleft()
-        except OSError as failure:
-            if failure.errno != errno.EAGAIN:    # nobody reads it any more
-                self._waiting.clear()
-                self._closing = True
-        if self._waiting and not self._watched:
-            self._selector.register(self._pipe, selectors.EVENT_WRITE, self._write)
-            self._watched = True
-        elif not self._waiting and self._watched:
-            self._selector.unregister(self._pipe)
-            self._watched = False
-        if not self._waiting and self._closing:
-            os.close(self._pipe)
-            self._over = True
 
 
 def listen_for_signals() -> int:
