@@ -28,6 +28,7 @@ class ProgramEnding:
     exit_code: int | None = None
     signal: int | None = None
     error: str = ""                  # it never started: a sentence
+    interrupted: bool = False        # with error: its node ended before it had been begun
     lost: str = ""                   # its supervisor was killed, so how it ended is not known: a sentence
     found: int = 0                   # with lost: how many of its processes still lived and were ended
     steps: tuple[str, ...] = ()      # signals that a stop sent, in order

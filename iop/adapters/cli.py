@@ -16,7 +16,7 @@ from iop.adapters.executions import Execution, refused
 from iop.adapters.place import Place
 from iop.adapters.settings import Settings
 from iop.adapters.utf8 import Utf8Stream
-from iop.errors import AdapterError, ConfigError, InvalidRequest, IOPError, ProgramFailed, SupervisorLost
+from iop.errors import AdapterError, ConfigError, InvalidRequest, IOPError, NodeRestarted, ProgramFailed, SupervisorLost
 from iop.interfaces import (
     IAdapter,
     IAdapterFactory,
@@ -196,7 +196,8 @@ def _outcome(ending: ProgramEnding, stopped: IOPError | None, ok_exit_codes: tup
     elif ending.lost:
         kind, outcome = "failed" if ending.found else "unknown", events.outcome_of(SupervisorLost(_lost(ending)))
     elif ending.error:
-        kind, outcome = "failed", events.outcome_of(AdapterError(ending.error))
+        reason = NodeRestarted if ending.interrupted else AdapterError
+        kind, outcome = "failed", events.outcome_of(reason(ending.error))
     elif ending.exit_code is not None and ending.exit_code in ok_exit_codes:
         kind, outcome = "completed", Outcome(code="ok")
     else:

@@ -56,6 +56,7 @@ class Program:
         self._control = control.Control(self._grew, self._disconnected)
         self._known: dict[str, Any] = {}          # whose journal it is
         self._grown = 0                           # how far it goes, as far as we were told
+        self._taken_up = False                    # of an earlier start of this node
         self._watched = False                     # its end will be told
         self._gone = False                        # the supervisor is no more
         self._paused = False
@@ -96,6 +97,7 @@ class Program:
 
     def take_up(self) -> None:
         """Go on with what an earlier start of this node began, living or not."""
+        self._taken_up = True
         if self._kept_told:
             self._say(words.KEPT, words.PLACE.pack(self._kept_told))
         self._known = journal.identity(self._folder)
@@ -239,7 +241,7 @@ class Program:
     def _lose(self, sentence: str) -> None:
         self._over = True
         if not self._known and not self._reader.offset:
-            self._finish(ProgramEnding(error=NEVER))
+            self._finish(ProgramEnding(error=NEVER, interrupted=self._taken_up))
             return
         ended = end_remains(self._reactor, self._run_id, self._known)
         ended.addCallbacks(self._lost, self._not_looked_up, callbackArgs=(sentence,), errbackArgs=(sentence,))

@@ -170,6 +170,7 @@ def test_what_a_pause_holds_goes_with_its_mark() -> None:
     ({"exit_code": 1}, "failed", "program_failed", 1, None),
     ({"signal": 11}, "failed", "program_failed", None, 11),
     ({"error": "There is no such file."}, "failed", "adapter_error", None, None),
+    ({"error": "Not begun.", "interrupted": True}, "failed", "node_restarted", None, None),
     ({"lost": "Its supervisor was killed."}, "unknown", "supervisor_lost", None, None),
     ({"lost": "Its supervisor was killed.", "found": 2}, "failed", "supervisor_lost", None, None),
 ])
