@@ -71,7 +71,7 @@ def mutated(name: str, folder: Path) -> Path:
     tree = folder / name
     for part in ("iop", "twisted"):
         shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache"))
-    subprocess.run(["git", "apply", "-C1", "--recount", str(PATCHES / f"{name}.patch")], cwd=tree, check=True,
+    subprocess.run(["git", "apply", "-C1", str(PATCHES / f"{name}.patch")], cwd=tree, check=True,
                    env={"GIT_CEILING_DIRECTORIES": str(folder), "PATH": "/usr/bin:/bin:/usr/local/bin"})
     return tree
 
