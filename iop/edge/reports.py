@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from iop.edge.dispatch import Dispatcher
 from iop.edge.run import Run
 from iop.edge.runs import Runs
-from iop.errors import HistoryConflict, HistoryGap, IOPError, NodeRestarted, NoSuchRun
+from iop.errors import HistoryGap, IOPError, NodeRestarted, NoSuchRun, SpoolCorrupt
 from iop.proto.link_pb2 import (
     VERDICT_CANCEL,
     VERDICT_CONTINUE,
@@ -42,7 +42,7 @@ class Standing(Enum):
     GOES_ON = "what the node has follows what the edge has"
     GAP = "events between the two are lost; more will come behind them"
     LOST = "the node has nothing more of it"
-    CONFLICT = "the node goes on under numbers that history has given away"
+    CONFLICT = "the node's spool has lost events, and it would give their numbers again"
 
 
 def standing(run: Run, report: RunReport | None) -> Standing:
@@ -146,9 +146,9 @@ class Reports:
         for run in self._runs.of_node(self._node_id):
             report = self._reports.get((run.run_id, run.record.attempt))
             stands = standing(run, report)
-            if stands is Standing.CONFLICT:
-                self._runs.fail(run, HistoryConflict(f"History has this run up to event {run.last_seq}, and the node "
-                                                     f"{self._node_id} gives these numbers to others."))
+            if stands is Standing.CONFLICT and report is not None:
+                self._runs.fail(run, SpoolCorrupt(f"The spool of {self._node_id} ends at event {report.last_spooled} of "
+                                                  f"this run, of which the edge has {run.last_seq}."))
             elif stands is Standing.LOST:
                 if report is None and run.silent and not run.cancelling:
                     unsent.append(run)

@@ -8,9 +8,9 @@ from tests.e2e.up import COUNT, eventually, processes_with
 LINES = "".join(f"mark-of-postgresql {number}\n" for number in range(60))
 
 
-def on_postgresql(bring_up, url: str):
+def on_postgresql(bring_up, url: str, cli: str = "count=" + COUNT):
     """An `iop up` whose edge.yaml names the database, as a person would write it there."""
-    up = bring_up("--cli", "count=" + COUNT)
+    up = bring_up("--cli", cli)
     assert up.stop() == 0, up.words()
     file = up.state / "edge" / "edge.yaml"
     file.write_text(file.read_text() + f'history: "{url}"\n')

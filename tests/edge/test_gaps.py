@@ -162,7 +162,7 @@ def test_a_node_whose_spool_was_set_back_gives_numbers_twice_and_its_run_ends(ed
     node.pair.cut()
     node = edge.node(reports=[report(request, 2, first=2)], instance="2")
     assert verdicts(node)[request.run_id][0] == VERDICT_FENCED
-    assert edge.run(request.run_id).outcome_code == "history_conflict"
+    assert edge.run(request.run_id).outcome_code == "spool_corrupt"
 
 
 def test_an_ending_under_a_number_that_is_taken_does_not_leave_a_run_open_for_ever(edge: FakeEdge) -> None:
