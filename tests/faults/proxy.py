@@ -107,6 +107,8 @@ class Pair:
             if side.waiting:
                 side.write(bytes(side.waiting))
             self._stand(side)
+            if self.node.transport is None or self.node.transport.is_closing():      # it did not wait for us
+                side.close()
 
     async def _dial(self) -> None:
         try:
