@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from iop.edge.bus import EDGE, Bus
+from iop.edge.orders import ANSWER_S, Orders
 from iop.edge.placement import Choice, Wanted, choose
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Node, Registry
@@ -36,16 +37,14 @@ from iop.errors import (
     NodeRestarted,
     NoSuchTarget,
     QueueTimeout,
-    StartTimeout,
 )
 from iop.events import now_us, outcome_of
-from iop.proto.run_pb2 import CancelRequest, Outcome, RunRejected, RunRequest, Source
+from iop.proto.run_pb2 import Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
 
 MAX_REFUSALS = 5                 # of one run, by nodes; then it ends with the last one's code
 REFUSED_S = 1.0                  # a node that refused a run is not asked again for this long
 STORE_AGAIN_S = 1.0              # when history did not take a placement
-ANSWER_S = 30.0                  # for a node to accept or refuse; its own record gives up after 5
 PLACED_AGAIN_S = 10.0            # the least that a run waits which was placed before
 
 log = Logger()
@@ -63,6 +62,7 @@ class Dispatcher:
         self._sessions = sessions
         self._bus = bus
         self._clock = clock
+        self._orders = Orders(registry, bus, clock, self._not_answered)
         self._stopped = False
 
     # --- accepting --------------------------------------------------------------------------------------------------
@@ -152,37 +152,22 @@ class Dispatcher:
         self._order(run, self._registry.known(run.record.node_id), link)
 
     def _order(self, run: Run, node: Node, link: Any) -> None:
-        _forget_deadline(run)
-        run.sent, run.resend_from, run.instance = True, 0, node.instance
-        offer = node.offers.get((run.record.adapter, run.record.target))
-        run.takes_input = offer.takes_input if offer is not None else None
         try:
-            link.send("run_request", run.order())
+            self._orders.send(run, node, link)
         except LocalProtocolError:       # the link does not take orders any more
             run.refused_by[node.node_id] = self._clock.seconds() + REFUSED_S
             self._clock.callLater(REFUSED_S, self.pump)
             self.requeue(run)
         except IOPError as error:
             self._runs.fail(run, error)
-        else:
-            run.deadline = self._clock.callLater(ANSWER_S, self._not_answered, run, node, link)
-            self._bus.tell("run_placed", node_id=node.node_id, run_id=run.run_id, source=run.request.source,
-                           adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt)
 
     def answered(self, run: Run) -> None:
         """Its node has said that it carries it out."""
         if run not in self._queue:
-            _forget_deadline(run)
+            run.forget_deadline()
 
-    def _not_answered(self, run: Run, node: Node, link: Any) -> None:
-        """The link lives and nothing came: nobody is to wait for that run for ever. Where the link broke, reports decide."""
-        run.deadline = None
-        if run.record.ended or node.link is not link or not run.silent:
-            return
-        log.error("{node_id} has not answered to run {run_id} in {seconds:g} s", node_id=node.node_id, run_id=run.run_id,
-                  seconds=ANSWER_S)
-        error = StartTimeout(f"The node {node.node_id} has not said in {ANSWER_S:g} s whether it takes the run.")
-        self._stop_at_node(run, EDGE, error.message)
+    def _not_answered(self, run: Run, node: Node, error: IOPError) -> None:
+        self._orders.stop(run, EDGE, error.message)
         run.refused_by[node.node_id] = self._clock.seconds() + ANSWER_S
         self.again_or_fail(run, error)
 
@@ -190,7 +175,7 @@ class Dispatcher:
 
     def _wait(self, run: Run, obstacle: IOPError | None) -> None:
         """Put a stored run into the queue, with its deadline."""
-        _forget_deadline(run)
+        run.forget_deadline()
         run.waiting_for = obstacle
         position = self._queue.add(run)
         waited_s = self._clock.seconds() - run.since_s
@@ -211,7 +196,7 @@ class Dispatcher:
     def _leave_queue(self, run: Run) -> bool:
         if not self._queue.remove(run):
             return False
-        _forget_deadline(run)
+        run.forget_deadline()
         return True
 
     def pump(self) -> None:
@@ -311,23 +296,18 @@ class Dispatcher:
             self._runs.end(run, "cancelled", outcome_of(Cancelled(reason)))
             return succeed(None)
         asked = self._runs.note(run, cancel_us=run.record.cancel_us or now_us())
-        self._stop_at_node(run, source, reason)
+        self._orders.stop(run, source, reason)
         return asked
-
-    def _stop_at_node(self, run: Run, source: Source, reason: str) -> None:
-        node = self._registry.get(run.record.node_id)
-        if run.sent and node is not None and node.ready:
-            node.link.send("cancel_request", CancelRequest(run_id=run.run_id, reason=reason, source=source))
 
     def refused(self, run: Run, error: IOPError) -> None:
         """History can never have what it did: stop it where it runs, and end it because of `error`."""
-        self._stop_at_node(run, EDGE, error.message)
+        self._orders.stop(run, EDGE, error.message)
         self._runs.fail(run, error)
 
     def ended(self, run: Run, outcome: Outcome) -> None:
         """It has ended, whoever ended it: its slot is free."""
         self._leave_queue(run)
-        _forget_deadline(run)
+        run.forget_deadline()
         node = self._registry.get(run.record.node_id)
         self._bus.tell("run_ended", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
                        state=run.record.state, code=outcome.code, adapter=run.record.adapter, target=run.record.target)
@@ -340,10 +320,4 @@ class Dispatcher:
         for run in self._queue:
             self._leave_queue(run)
         for run in self._runs:
-            _forget_deadline(run)
-
-
-def _forget_deadline(run: Run) -> None:
-    if run.deadline is not None and run.deadline.active():
-        run.deadline.cancel()
-    run.deadline = None
+            run.forget_deadline()

@@ -60,6 +60,12 @@ class Run:
     def leased_to(self, node_id: str, attempt: int) -> bool:
         return self.sent and self.record.node_id == node_id and self.record.attempt == attempt
 
+    def forget_deadline(self) -> None:
+        """What it had to wait for has come, or does not matter any more."""
+        if self.deadline is not None and self.deadline.active():
+            self.deadline.cancel()
+        self.deadline = None
+
     def order(self) -> RunRequest:
         """The RunRequest that its node is sent."""
         order = RunRequest()
