@@ -23,7 +23,7 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnding:
-    """How a program ended. Exactly one of exit_code, signal, error and lost is set."""
+    """How a program ended. Exactly one of exit_code, signal and error is set; with lost, what is known of them."""
 
     exit_code: int | None = None
     signal: int | None = None

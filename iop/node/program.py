@@ -64,7 +64,8 @@ class Program:
         self._kept_told = offset
         self._witnessed = False                   # it lived when its supervisor was gone
         self._over = False                        # nothing is read any more
-        self._ending: ProgramEnding | None = None   # as the journal has it
+        self._exit: dict[str, int | None] = {}    # of the program itself, as the journal has it, and
+        self._ending: ProgramEnding | None = None   # of all of it
         self._unsaid: list[tuple[int, bytes]] = []  # before the connection
 
     # --- beginning
@@ -125,8 +126,9 @@ class Program:
             processes.reap(pid, start_ticks)
 
     def refuse(self, error: str) -> None:
-        """It could not be begun."""
-        self._finish(ProgramEnding(error=error))
+        """It could not be begun; told in the next turn."""
+        self._over = True
+        self._reactor.callLater(0, self._finish, ProgramEnding(error=error))
 
     # --- IProgram
 
@@ -218,6 +220,8 @@ class Program:
                 self.pid = self._known["child"]
                 self._started(self._run_id, self.pid)
                 self._receiver.program_started(self.pid)
+        elif record.kind == journal.EXITED:
+            self._exit = record.fields()
         elif record.kind == journal.ENDED:
             told = record.fields()
             self._over = True
@@ -249,17 +253,19 @@ class Program:
 
     def _lost(self, counted: tuple[int, int], sentence: str) -> None:
         found, left = counted
-        self._finish(ProgramEnding(lost=sentence, found=max(found, int(self._witnessed)), processes_left=left))
+        self._finish(ProgramEnding(lost=sentence, found=max(found, int(self._witnessed)), processes_left=left, **self._exit))
 
     def _not_looked_up(self, failure: Failure, sentence: str) -> None:
         log.failure("run {run_id}: what is left of it cannot be looked up", failure, run_id=self._run_id)
-        self._finish(ProgramEnding(lost=sentence, processes_left=-1))
+        self._finish(ProgramEnding(lost=sentence, processes_left=-1, **self._exit))
 
     def _finish(self, ending: ProgramEnding) -> None:
         self._over = True
         self._reader.close()
-        self._receiver.program_ended(ending)
-        self.ended.callback(None)
+        try:
+            self._receiver.program_ended(ending)
+        finally:
+            self.ended.callback(None)
 
 
 def _joined(found: list[journal.Record]) -> list[journal.Record]:

@@ -61,7 +61,7 @@ class Spawner:
                 running.connect()
                 pid = posix_spawn(folder, listener.fileno(), markers)
         except OSError as failure:
-            self._reactor.callLater(0, running.refuse, f"{program.argv[0]} could not be started: {failure.strerror}.")
+            running.refuse(f"{program.argv[0]} could not be started: {failure.strerror}.")
             return running
         running.watch(pid, processes.start_ticks(pid))
         running.begin(program, {**program.env, **markers})
@@ -84,8 +84,9 @@ class Spawner:
 
     def forget(self, run_id: str) -> Deferred[None]:
         found = threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), _keys, self._folder)
-        return found.addCallback(lambda keys: self._remove(
-            [key for key in keys if key[0] == run_id and key not in self._programs]))
+        found.addCallback(lambda keys: self._remove([key for key in keys if key[0] == run_id and key not in self._programs]))
+        return found.addErrback(lambda failure: log.warn("run {run_id}: what is kept of its program cannot be removed: "
+                                                         "{reason}", run_id=run_id, reason=failure.getErrorMessage()))
 
     def kill_all(self) -> Deferred[None]:
         """KILL whatever still runs; fires when all have ended."""

@@ -163,13 +163,12 @@ async def test_with_its_supervisor_a_program_is_ended_and_what_was_found_is_told
 @pytest_twisted.ensureDeferred
 async def test_of_a_program_that_had_gone_when_its_supervisor_was_killed_nothing_is_claimed(folder) -> None:
     async def exits(program: Any) -> None:
-        await until(lambda: processes.look(program.pid) is None)
-        os.kill(program.supervisor, signal.SIGSTOP)
+        await until(lambda: b'"exit_code": 3' in one_file(folder, "*/journal.*").read_bytes())
 
-    # The grandchild holds the pipe, so that the supervisor is still waiting.
-    ending, told = await killed(folder, "(env -i setsid sleep 0.4) & echo go", exits)
+    # The grandchild holds the pipe, so that the supervisor is still waiting; it is out of sight.
+    ending, told = await killed(folder, "echo go; (env -i setsid sleep 0.9) & exit 3", exits)
     assert ending.lost and told.stdout == b"go\n"
-    assert ending.found <= 1
+    assert (ending.found, ending.exit_code) == (0, 3)
 
 
 @pytest_twisted.ensureDeferred
