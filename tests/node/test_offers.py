@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 from twisted.internet.task import Clock
+from zope.interface import implementer
 
+from iop.adapters import cli
 from iop.errors import AdapterError
+from iop.interfaces import IOffersInput
 from iop.node.offers import Offers
+from iop.node.status import HealthWatch, node_status
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
 from iop.proto.run_pb2 import Limits
 from tests.node.fakes import HandFactory, House, config, make_tools, target
@@ -174,3 +178,28 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path) -> None:
     (tmp_path / "runs").touch()
     with pytest.raises(AdapterError, match="run's folder .* cannot be made: "):
         make_tools(Clock(), folder=str(tmp_path / "runs")).workdir("a" * 32)
+
+
+@implementer(IOffersInput)
+class TalkingFactory(HandFactory):
+    """Its targets take input while they run."""
+
+    def takes_input(self, settings: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("factory", "takes"), [(HandFactory, False), (TalkingFactory, True)])
+def test_a_node_tells_of_each_target_whether_its_runs_take_input(factory: type[HandFactory], takes: bool) -> None:
+    bench = Bench()
+    bench.factory = factory()
+    bench.apply(config(target("a")))
+    watch = HealthWatch(Clock(), lambda: bench.offers.backends, lambda: None)
+    told = node_status(bench.offers.backends, watch, policy_mode="guided", draining=False, labels={}, facts={})
+    state = told.adapters[0].targets[0]
+    assert state.HasField("takes_input") and state.takes_input is takes
+
+
+def test_a_program_takes_input_where_its_target_says_so() -> None:
+    settings = [cli.factory.settings(TargetConfig(name="t", settings=text)) for text in (
+        b'{"argv": ["cat"]}', b'{"argv": ["cat"], "input": "open"}')]
+    assert [cli.factory.takes_input(one) for one in settings] == [False, True]
