@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -21,14 +21,14 @@ from iop.edge.nodefile import NodeFile
 from iop.edge.nodes import Desk, NodeGreeter
 from iop.edge.operations import Audit, NodeOperations
 from iop.edge.outliving import outliving
-from iop.edge.packing import unpack
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Registry
+from iop.edge.review import Review
 from iop.edge.run import Run
 from iop.edge.runlog import RunCursor
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions, check_session_id
-from iop.errors import Conflict, Draining, HistoryUnavailable, InvalidRequest, LinkDown, NoSuchTarget
+from iop.errors import Conflict, Draining, InvalidRequest, LinkDown, NoSuchTarget
 from iop.events import now_us
 from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
@@ -42,8 +42,6 @@ from iop.wholeness import Findings
 MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
 STOPPING = "The edge is stopping."
 CUT_OFF = "The edge was started again, and the client is gone."
-LATE_BYTES = 256 * 1024          # of late events in one page
-STORED_S = 10.0                  # the longest that a verification waits for the last commit of its run
 EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
 
 log = Logger()
@@ -79,6 +77,7 @@ class EdgeService:
         self._node_file = node_file or NodeFile()
         self._operations = NodeOperations(self._registry, self._dispatcher, self._configs, self._calls, self._audit,
                                           self._node_file)
+        self._review = Review(history, self._runs, clock)
         self._lag = health.LagProbe(clock)
         self._expiry: Any = None
         acks = Acks(self._registry, clock)
@@ -261,24 +260,10 @@ class EdgeService:
                 for record, run in zip(records, live, strict=True)], following
 
     def verify(self, run_id: str) -> Deferred[Findings]:
-        return _start(self._verify(run_id))
-
-    async def _verify(self, run_id: str) -> Findings:
-        run = self._runs.get(run_id)
-        if run is not None and run.record.ended:     # readers may have its ending before history has
-            try:
-                await self._runs.stored(run).addTimeout(STORED_S, self._clock)
-            except TimeoutError:
-                raise HistoryUnavailable("The run has ended, and its last events could not be stored yet.") from None
-        found: Findings = await self._history.verify(run_id)
-        return found
+        return _start(self._review.verify(run_id))
 
     def late(self, run_id: str, after: EventId) -> Deferred[list[EventBatch]]:
-        return _start(self._late(run_id, after))
-
-    async def _late(self, run_id: str, after: EventId) -> list[EventBatch]:
-        await self._runs.record(run_id)
-        return [unpack(packed) for packed in await self._history.late(run_id, after, LATE_BYTES)]
+        return _start(self._review.late(run_id, after))
 
     def cursor(self, run_id: str, after: EventId) -> Deferred[RunCursor]:
         return _start(self._runs.cursor(run_id, after))
