@@ -34,6 +34,7 @@ QUOTA_BYTES = 64 * 1024 * 1024   # the journal ahead of what was kept; twice tha
 REQUEST_S = 10.0                 # without a word before GO, it goes
 DRAIN_QUIET_S = 1.0              # after the exit: pipes that say nothing for this long are closed
 DRAIN_LIMIT_S = 5.0              # and all are, after this long
+LOOK_S = 10.0                    # how often it looks whether its folder is still there
 RETRY_S = 1.0                    # a disk that takes nothing is tried again
 RECORDS = {1: journal.STDOUT, 2: journal.STDERR}
 
@@ -48,7 +49,8 @@ class Supervisor:
         self.exited = False
         self.childless = True
         pid = os.getpid()
-        self._journal = journal.Writer(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), {
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._journal = journal.Writer(self._folder, {
             "version": 1, "pid": pid, "ticks": processes.start_ticks(pid), "boot": processes.boot_id(), "child": 0,
             "child_ticks": 0})
         self._selector = selectors.DefaultSelector()
@@ -67,6 +69,8 @@ class Supervisor:
         self._retry_at = 0.0
         self._heard_at = now()                   # before GO
         self._stopping = False
+        self._looked_at = now()
+        self._forgotten = False                  # the folder has been removed: no node can find this again
         self._status: dict[str, int | None] = {"exit_code": None, "signal": None}
 
     # --- the loop
@@ -76,7 +80,7 @@ class Supervisor:
         self._watch(self._signals, self._signal_came)
         self._watch(self._listener, self._node_came)
         self._journal.begin()
-        while not (self._ending is not None and not self._journal.waiting):
+        while self._ending is None or (self._journal.waiting and not self._forgotten):
             for key, _ in self._selector.select(self._patience()):
                 key.data()
             self._go_on()
@@ -89,7 +93,7 @@ class Supervisor:
             due.append(self._retry_at)
         if not self.pid:
             due.append(0.0 if self._node.gone else self._heard_at + REQUEST_S)
-        return max(0.0, min(due) - now()) if due else 3600.0
+        return max(0.0, min(due) - now()) if due else LOOK_S
 
     def _go_on(self) -> None:
         """After all that happened at once."""
@@ -101,9 +105,14 @@ class Supervisor:
             self._end(error="The node stopped before the program was started.")
         self._read_or_not()
         self._node.tell(self._journal.end)
+        if now() >= self._looked_at + LOOK_S:
+            self._looked_at = now()
+            if not os.fstat(self._folder).st_nlink and not self._forgotten:
+                self._forgotten = True
+                self._stop()
 
     def _run_courses(self) -> None:
-        self._due = now() + 3600.0
+        self._due = now() + LOOK_S
         for course in list(self._courses):
             try:
                 self._due = min(self._due, next(course))
@@ -265,11 +274,11 @@ class Supervisor:
                 self._ladder.left = 1
                 self._end(error="KILL did not end it.")
                 return
-            yield now() + 3600.0
+            yield now() + LOOK_S
         self._journal.append(journal.EXITED, json.dumps(self._status).encode())
         yield from self._drain(lambda: self._stopping)
         while len(self._courses) > 1:            # the ladder
-            yield now() + 3600.0
+            yield now() + LOOK_S
         yield from self._ladder.sweep(0.0 if self._stopping else LEFT_BEHIND_S)
         yield from self._drain(lambda: False)
         self._end()

@@ -210,6 +210,16 @@ async def test_what_an_earlier_start_left_can_be_discarded(folder) -> None:
     assert await spawner.survivors() == set()
 
 
+@pytest_twisted.ensureDeferred
+async def test_a_supervisor_whose_folder_was_removed_ends_its_run(folder) -> None:
+    request, told = shell("echo go; exec sleep 300"), Told()
+    Spawner(reactor, folder).spawn(request, told)
+    await bounded(told.first)
+    shutil.rmtree(folder)
+    await until(lambda: survivors(request.run_id) == [])
+    await bounded(told.ended)
+
+
 # --- output
 
 @pytest_twisted.ensureDeferred
