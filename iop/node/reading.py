@@ -76,9 +76,7 @@ class Reading:
             box.place = segment
         box.last_seq = max(box.last_seq, entry.last_seq)
         box.open = not entry.ended
-        mark = entry.mark or (box.entry.mark if box.entry is not None else b"")
         del entry.batches[:]
-        entry.mark = mark
         box.entry = entry
 
 
