@@ -13,6 +13,7 @@ import argparse
 import json
 import signal
 import sys
+import time
 
 import msgspec
 from probe import Probe
@@ -131,7 +132,8 @@ def main() -> None:
     reactor.callWhenRunning(lambda: probes.append(Probe(reactor, asked.period / 1000)))
 
     def tell() -> None:
-        print(json.dumps(probes[0].take()), file=sys.__stdout__, flush=True)   # sys.stdout is the log here
+        told = probes[0].take() | {"reactor_s": time.thread_time(), "process_s": time.process_time()}
+        print(json.dumps(told), file=sys.__stdout__, flush=True)   # sys.stdout is the log here
 
     signal.signal(signal.SIGUSR1, lambda number, frame: reactor.callFromThread(tell))
     Twist.main(["twist", "--log-level=warn", "iop-edge", *sys.argv[at + 1:]])

@@ -57,6 +57,8 @@ def main(port: int, key: str, streams: int, mode: str, run_ids: list[str]) -> No
                 ended += 1
             tails[descriptor] = joined[-keep:]
     print(count, time.perf_counter() - begun, flush=True)
+    if not count:
+        print(f"no event came; the last words of a stream: {tails.popitem()[1]!r}", file=sys.stderr)
 
 
 if __name__ == "__main__":

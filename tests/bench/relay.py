@@ -35,7 +35,7 @@ def ours(streams: int, total: int, per_batch: int, *options: str) -> dict[str, f
             children.append(readers)
             if line_of(readers) != "ready" or line_of(node) != "asked":
                 raise SystemExit(f"not all {streams} streams were opened")
-            edge.ask()
+            first = edge.ask()
             before = cpu_seconds(edge.pid)
             for child in (readers, node):
                 child.stdin.write("\n")
@@ -44,7 +44,9 @@ def ours(streams: int, total: int, per_batch: int, *options: str) -> dict[str, f
             if int(count) < total or not line_of(node).startswith("sent"):
                 raise SystemExit(f"readers got {count} of {total} events")
             spent = cpu_seconds(edge.pid) - before
-            return {"per_core": int(count) / spent, "per_s": int(count) / float(wall), **edge.ask()}
+            last = edge.ask()
+            return {"per_core": int(count) / spent, "per_s": int(count) / float(wall), **last,
+                    "reactor_us": 1e6 * (last["reactor_s"] - first["reactor_s"]) / int(count)}
         finally:
             end(*children)
             edge.stop()
