@@ -19,6 +19,7 @@ from iop.link.gate import Gate, source_of
 from iop.link.limits import default_limits
 from iop.link.peers import Peers
 from iop.link.protocol import LinkProtocol
+from iop.link.seal import DAMAGED
 from iop.link.session import LISTENER, PROTOCOL, Session
 from iop.link.sweep import Sweep
 from iop.proto.link_pb2 import Hello, LinkLimits, Welcome
@@ -111,7 +112,9 @@ class LinkListener(Factory):
         self.log.warn("{peer} at {remote} broke the protocol ({code}): {reason}", peer=link.peer_id or "a stranger",
                       remote=link.remote, code=error.code, reason=error.message)
         arrival = self._arrivals.get(link)
-        if arrival is not None:
+        if arrival is not None and error.code == DAMAGED:
+            link.abort(error)            # not its fault: a Reject would keep it away for a minute
+        elif arrival is not None:
             self._gate.punish(arrival.source, error.code)
             link.refuse(error.code, error.message, RETRY_S)
 
@@ -164,7 +167,9 @@ class LinkListener(Factory):
     def _refuse(self, link: LinkProtocol, hello: Hello, error: IOPError) -> None:
         self.refused[error.code] += 1
         arrival = self._arrivals.get(link)
-        if arrival is not None:
+        if arrival is not None and error.code == DAMAGED:
+            link.abort(error)            # not its fault: a Reject would keep it away for a minute
+        elif arrival is not None:
             self._gate.punish(arrival.source, error.code)
         self.log.warn("{peer} at {remote} is refused ({code}): {reason}", peer=hello.peer_id, remote=link.remote,
                       code=error.code, reason=error.message)

@@ -19,6 +19,7 @@ from zope.interface import implementer
 
 from iop.errors import IOPError, LinkDown, RemoteProtocolError
 from iop.interfaces import ILink
+from iop.link.seal import Seals, sealed
 from iop.link.session import GREETED, OVER, Session
 from iop.link.tcp import looks_like, remote_of, tune
 from iop.proto.link_pb2 import Goodbye, LinkLimits, Ping, Pong, Reject
@@ -68,6 +69,7 @@ class LinkProtocol(Int32StringReceiver):
         self._abort_call: Any = None
         self._nonces = itertools.count(1)
         self._probes: dict[int, Deferred[None]] = {}
+        self._seals = Seals()
 
     @property
     def limits(self) -> LinkLimits:
@@ -112,9 +114,13 @@ class LinkProtocol(Int32StringReceiver):
         if self.session.state in OVER:
             self._unprocessed = b""
 
+    def sendString(self, string: bytes) -> None:
+        """One encoded Frame."""
+        self.transport.write(sealed(string))
+
     def stringReceived(self, string: bytes) -> None:
         try:
-            received = self.session.receive(string)
+            received = self.session.receive(self._seals.opened(string))
         except RemoteProtocolError as error:
             self._broken(error)
             return

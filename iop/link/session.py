@@ -34,6 +34,7 @@ from iop.errors import LocalProtocolError, RemoteProtocolError, TooLarge
 from iop.link.caps import HARMLESS_BYTES, TooMany, check_for
 from iop.link.limits import GREETING_BYTES, PINGS_A_SWEEP, agreed
 from iop.link.parts import Transfers, split
+from iop.link.seal import SEAL_BYTES
 from iop.proto import link_pb2
 from iop.proto.link_pb2 import Frame, LinkLimits
 
@@ -227,7 +228,7 @@ class Session:
         return self._strings(kind, framed(kind, packed))
 
     def _strings(self, kind: str, packed: bytes) -> list[bytes]:
-        if len(packed) <= self.limits.part_bytes and len(packed) <= self.max_length:
+        if len(packed) <= self.limits.part_bytes and len(packed) + SEAL_BYTES <= self.max_length:
             return [packed]
         return self._in_parts(kind, packed)
 

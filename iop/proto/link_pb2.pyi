@@ -158,7 +158,7 @@ class Part(_message.Message):
     def __init__(self, transfer_id: _Optional[int] = ..., index: _Optional[int] = ..., last: _Optional[bool] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("hello", "welcome", "reject", "ping", "pong", "goodbye", "part", "runs_report", "verdicts", "run_request", "run_accepted", "run_rejected", "cancel_request", "run_input", "event_batch", "event_ack", "resend", "node_command_request", "node_command_response", "node_config_payload", "config_applied", "node_status", "edge_node_event")
+    __slots__ = ("hello", "welcome", "reject", "ping", "pong", "goodbye", "part", "runs_report", "verdicts", "run_request", "run_accepted", "run_rejected", "cancel_request", "run_input", "event_batch", "event_ack", "resend", "node_command_request", "node_command_response", "node_config_payload", "config_applied", "node_status", "edge_node_event", "check")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REJECT_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,7 @@ class Frame(_message.Message):
     CONFIG_APPLIED_FIELD_NUMBER: _ClassVar[int]
     NODE_STATUS_FIELD_NUMBER: _ClassVar[int]
     EDGE_NODE_EVENT_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     welcome: Welcome
     reject: Reject
@@ -205,4 +206,5 @@ class Frame(_message.Message):
     config_applied: _node_pb2.ConfigApplied
     node_status: _node_pb2.NodeStatus
     edge_node_event: _node_pb2.EdgeNodeEvent
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reject: _Optional[_Union[Reject, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., runs_report: _Optional[_Union[RunsReport, _Mapping]] = ..., verdicts: _Optional[_Union[Verdicts, _Mapping]] = ..., run_request: _Optional[_Union[_run_pb2.RunRequest, _Mapping]] = ..., run_accepted: _Optional[_Union[_run_pb2.RunAccepted, _Mapping]] = ..., run_rejected: _Optional[_Union[_run_pb2.RunRejected, _Mapping]] = ..., cancel_request: _Optional[_Union[_run_pb2.CancelRequest, _Mapping]] = ..., run_input: _Optional[_Union[_run_pb2.RunInput, _Mapping]] = ..., event_batch: _Optional[_Union[_run_pb2.EventBatch, _Mapping]] = ..., event_ack: _Optional[_Union[_run_pb2.EventAck, _Mapping]] = ..., resend: _Optional[_Union[_run_pb2.Resend, _Mapping]] = ..., node_command_request: _Optional[_Union[_node_pb2.NodeCommandRequest, _Mapping]] = ..., node_command_response: _Optional[_Union[_node_pb2.NodeCommandResponse, _Mapping]] = ..., node_config_payload: _Optional[_Union[_node_pb2.NodeConfigPayload, _Mapping]] = ..., config_applied: _Optional[_Union[_node_pb2.ConfigApplied, _Mapping]] = ..., node_status: _Optional[_Union[_node_pb2.NodeStatus, _Mapping]] = ..., edge_node_event: _Optional[_Union[_node_pb2.EdgeNodeEvent, _Mapping]] = ...) -> None: ...
+    check: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reject: _Optional[_Union[Reject, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., runs_report: _Optional[_Union[RunsReport, _Mapping]] = ..., verdicts: _Optional[_Union[Verdicts, _Mapping]] = ..., run_request: _Optional[_Union[_run_pb2.RunRequest, _Mapping]] = ..., run_accepted: _Optional[_Union[_run_pb2.RunAccepted, _Mapping]] = ..., run_rejected: _Optional[_Union[_run_pb2.RunRejected, _Mapping]] = ..., cancel_request: _Optional[_Union[_run_pb2.CancelRequest, _Mapping]] = ..., run_input: _Optional[_Union[_run_pb2.RunInput, _Mapping]] = ..., event_batch: _Optional[_Union[_run_pb2.EventBatch, _Mapping]] = ..., event_ack: _Optional[_Union[_run_pb2.EventAck, _Mapping]] = ..., resend: _Optional[_Union[_run_pb2.Resend, _Mapping]] = ..., node_command_request: _Optional[_Union[_node_pb2.NodeCommandRequest, _Mapping]] = ..., node_command_response: _Optional[_Union[_node_pb2.NodeCommandResponse, _Mapping]] = ..., node_config_payload: _Optional[_Union[_node_pb2.NodeConfigPayload, _Mapping]] = ..., config_applied: _Optional[_Union[_node_pb2.ConfigApplied, _Mapping]] = ..., node_status: _Optional[_Union[_node_pb2.NodeStatus, _Mapping]] = ..., edge_node_event: _Optional[_Union[_node_pb2.EdgeNodeEvent, _Mapping]] = ..., check: _Optional[int] = ...) -> None: ...

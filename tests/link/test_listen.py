@@ -15,6 +15,7 @@ from iop.link.gate import Gate, source_of
 from iop.link.limits import default_limits
 from iop.link.listen import LinkListener
 from iop.link.peers import Peers
+from iop.link.seal import sealed
 from iop.link.session import pack
 from iop.proto.link_pb2 import Frame, Hello, Ping
 from iop.testing.links import LinkPair, OpenGreeter, Recorder, Wire
@@ -430,3 +431,13 @@ def test_a_link_that_is_closing_does_not_keep_a_newcomer_out():
     twins.old.listener.close("stopping", "")
     twins.elapse(0)
     assert twins.new_role.kinds == ["link_up"] and twins.old_role.kinds == ["link_up", "link_down"]
+
+
+def test_a_hello_that_was_damaged_on_its_way_is_no_fault_of_the_peer_which_may_come_again_at_once():
+    world = World()
+    stranger = world.connect()
+    wire = bytearray(sealed(pack("hello", HELLO)))
+    wire[8] ^= 1
+    stranger.transport.write(bytes(wire))
+    world.pump()
+    assert stranger.gone and stranger.got == b"" and world.listener.protocol_errors == {"damaged_frame": 1}
