@@ -14,16 +14,16 @@ from google.protobuf.message import DecodeError
 from iop.errors import RemoteProtocolError
 from iop.proto.link_pb2 import Frame
 
-_TAG = Frame.DESCRIPTOR.fields_by_name["check"].number << 3 | 5      # fixed32 (protobuf, "Encoding")
-_TRAILER = struct.Struct("<BI")
-SEAL_BYTES = _TRAILER.size
-_length = struct.Struct("!I").pack
+_TAG = bytes([Frame.DESCRIPTOR.fields_by_name["check"].number << 3 | 5])      # fixed32 (protobuf, "Encoding")
+_RESIDUE = 0x2144DF1C                # the CRC-32 of anything that is followed by its own, little-endian
+SEAL_BYTES = 5
 DAMAGED = "damaged_frame"
+_length, _check = struct.Struct("!I").pack, struct.Struct("<I").pack
 
 
 def sealed(string: bytes) -> bytes:
     """An encoded Frame with its checksum and, in front, the length of both: as it goes out."""
-    return b"".join((_length(len(string) + SEAL_BYTES), string, _TRAILER.pack(_TAG, crc32(string))))
+    return b"".join((_length(len(string) + SEAL_BYTES), string, _TAG, _check(crc32(_TAG, crc32(string)))))
 
 
 class Seals:
@@ -40,10 +40,9 @@ class Seals:
             self._expected = _has_check(string)
         if not self._expected:
             return string
-        frame = string[:-SEAL_BYTES]
-        if string[-SEAL_BYTES:] != _TRAILER.pack(_TAG, crc32(frame)):
+        if crc32(string) != _RESIDUE:
             raise RemoteProtocolError("A frame was damaged on its way.", code=DAMAGED)
-        return frame
+        return string[:-SEAL_BYTES]
 
 
 def _has_check(string: bytes) -> bool:
