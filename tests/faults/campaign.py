@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import evidence
-from tests.faults.checker import Finding, Report, check
+from tests.faults.checker import Finding, Report, Run, check
 from tests.faults.kinds import KINDS, NothingThere
 from tests.faults.processes import Nursery, words_of
 from tests.faults.rollback import RollBack
@@ -63,6 +63,7 @@ class Campaign:
         self.world = World(folder, nursery, plan.seed, nodes=plan.nodes, server=server, programs=plan.programs,
                            streams=plan.streams, **plan.edge)
         self._script = script
+        self._evidence: list[Run] = []
         self._folder = folder
         self._tell = tell
         self._roll_back = RollBack(self.world)
@@ -168,6 +169,8 @@ class Campaign:
         ledgers = evidence.read_ledgers(node.ledger for node in place.nodes)
         runs = evidence.runs_of(world.load.asked, stored, ledgers, api, self._roll_back.before, self._roll_back.copied)
         self.result.report.add(await asyncio.to_thread(check, runs))
+        guilty = {finding.run_id for finding in self.result.report.findings}
+        self._evidence = [run for run in runs if run.run_id in guilty]
 
     async def _end(self) -> None:
         world = self.world
@@ -195,3 +198,9 @@ class Campaign:
                 "missed": self.result.missed, "findings": [vars(finding) for finding in self.result.report.findings],
                 "runs": {asked.run_id or asked.token: asked.token for asked in self.world.load.asked}}
         (self._folder / "findings.json").write_text(json.dumps(told, indent=1))
+        for run in self._evidence:
+            lines = [f"{name} {event.attempt}.{event.seq} {event.kind} {event.channel} {event.code} {event.data!r}\n"
+                     for name in ("before", "history", "late") for event in getattr(run, name)]
+            lines += [f"spooled {attempt}.{seq} {digest}\n" for attempt, seq, digest in run.spooled]
+            lines += [f"{name} {value!r}\n" for name, value in (("program", run.program), ("rolled", run.rolled))]
+            (self._folder / f"{run.run_id}.evidence").write_text("".join(lines))

@@ -65,7 +65,7 @@ class Program:
 class RolledBack:
     """What a roll-back took of a run: had[attempt] events before it, kept[attempt] in the copy."""
 
-    known: bool = True                                       # the copy has the run
+    attempt: int | None = 1                                  # the latest that the copy has; None: it does not know the run
     may_run_again: bool = False                              # the copy has it queued, or did not know its key yet
     had: dict[int, int] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
@@ -137,7 +137,7 @@ Told = Iterator[tuple[str, str]]
 
 def forgotten(run: Run) -> bool:
     """The copy that was restored did not have it, so nobody can."""
-    return run.rolled is not None and not run.rolled.known
+    return run.rolled is not None and run.rolled.attempt is None
 
 
 def known(run: Run) -> Told:
@@ -194,8 +194,16 @@ def excused(run: Run) -> set[Id]:
     """What nobody can have any more: what the roll-back took."""
     if run.rolled is None:
         return set()
-    return {(attempt, seq) for attempt, had in run.rolled.had.items()
+    latest = run.rolled.attempt
+    return {(attempt, seq) for attempt, seq, _ in run.spooled if latest is None or attempt > latest} | {
+        (attempt, seq) for attempt, had in run.rolled.had.items()
             for seq in range(run.rolled.kept.get(attempt, 0) + 1, had + 1)}
+
+
+def let_go(run: Run, attempt: int, seq: int) -> bool:
+    """What a node did in an attempt that the copy did not know of is nobody's, from the roll-back on."""
+    rolled = run.rolled
+    return rolled is not None and (rolled.attempt is None or attempt > rolled.attempt) and seq > rolled.had.get(attempt, 0)
 
 
 def endings(run: Run) -> Told:
@@ -215,14 +223,13 @@ def spooled(run: Run) -> Told:
     """Everything that a node spooled is in history, or in the late table, as it was spooled."""
     kept = {event.id: event.digest for event in (*run.before, *run.history) if event.kind != "gap"}
     late = {event.id: event.digest for event in run.late}
-    away = forgotten(run)            # what it did since the roll-back is nobody's any more
     numbers: dict[Id, str] = {}
     for attempt, seq, digest in run.spooled:
         place = attempt, seq
         if numbers.setdefault(place, digest) != digest:
             yield "duplicated", f"the node gave the number {attempt}.{seq} to two events"
         found = kept.get(place) if place in kept else late.get(place)
-        if found is None and not (away and run.rolled and seq > run.rolled.had.get(attempt, 0)):
+        if found is None and not let_go(run, attempt, seq):
             yield "lost", f"event {attempt}.{seq} was spooled and is nowhere"
         elif found is not None and found != digest:
             yield "reordered", f"event {attempt}.{seq} in history is not the one that was spooled"

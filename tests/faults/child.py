@@ -54,6 +54,7 @@ def main(text):
     ways = asked.get("ways", ())
     if "scrub" in ways and set(os.environ) - {"LC_CTYPE"}:      # which Python itself sets where it finds no locale
         os.execve(sys.executable, [sys.executable, "-I", "-S", __file__, text], {})
+    signal.signal(signal.SIGINT, signal.SIG_DFL)      # Python's own handler would say something that is in no ledger
     ledger = os.open(asked["ledger"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(ledger, f"begin {os.getpid()}\n".encode())
     misbehave(ways)

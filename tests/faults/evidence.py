@@ -29,6 +29,7 @@ class Stored(NamedTuple):
     """What one database holds: rows of runs, batches and late batches, by run."""
 
     states: dict[str, str]
+    attempts: dict[str, int]                 # run_id -> the latest
     keys: dict[str, str]                     # idempotency key -> run_id
     batches: dict[str, list[bytes]]
     late: dict[str, list[bytes]]
@@ -61,9 +62,9 @@ def _postgresql(url: str) -> Stored:
 
 
 def _stored(execute: Any) -> Stored:
-    states, keys = {}, {}
-    for run_id, state, key in execute("SELECT run_id, state, idempotency_key FROM runs"):
-        states[run_id] = state
+    states, attempts, keys = {}, {}, {}
+    for run_id, state, attempt, key in execute("SELECT run_id, state, attempt, idempotency_key FROM runs"):
+        states[run_id], attempts[run_id] = state, attempt
         if key:
             keys[key] = run_id
     tables: list[dict[str, list[bytes]]] = []
@@ -72,7 +73,7 @@ def _stored(execute: Any) -> Stored:
         for run_id, packed in execute(f"SELECT run_id, packed FROM {table} ORDER BY run_id, attempt, first_seq"):
             found[run_id].append(bytes(packed))
         tables.append(found)
-    return Stored(states, keys, *tables)
+    return Stored(states, attempts, keys, *tables)
 
 
 def events_of(batches: Iterable[bytes]) -> list[Event]:
@@ -204,7 +205,7 @@ def runs_of(asked: Iterable[Asked], stored: Stored, ledgers: dict[str, list[tupl
             again = copy.states.get(run_id) == "queued" or one is not None and before.keys.get(one.token) != run_id
             run.late += events_of(before.late.get(run_id, ()))
             run.before = events_of(before.batches.get(run_id, ()))
-            run.rolled = RolledBack(run_id in copy.states, again, last_of(run.before),
+            run.rolled = RolledBack(copy.attempts.get(run_id), again, last_of(run.before),
                                     last_of(events_of(copy.batches.get(run_id, ()))))
         found.append(run)
     return found

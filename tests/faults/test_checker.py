@@ -202,7 +202,7 @@ class TestRollBack:
         run = whole()
         run.before = run.history
         run.known, run.state, run.history, run.api = False, "", [], {}
-        run.rolled = RolledBack(known=False, had={1: 7})
+        run.rolled = RolledBack(attempt=None, had={1: 7})
         report = check([run])
         assert report.findings == [] and report.counts["runs declared lost"] == 1
 
@@ -218,4 +218,15 @@ class TestRollBack:
     def test_what_was_lost_before_the_roll_back_is_found_all_the_same(self):
         run = self.rolled()
         del run.before[2]
+        assert "lost" in kinds(run)
+
+    def test_an_attempt_that_the_copy_did_not_know_is_let_go(self):
+        run = whole()
+        run.before = run.history[:3]
+        run.rolled = RolledBack(attempt=0, had={1: 3})
+        run.state, run.history = "failed", [Event(2, 1, "failed", "x", code="node_restarted")]
+        run.api = {(2, 1): "json x"}
+        run.program = None
+        assert kinds(run) == []
+        run.rolled.attempt = 1
         assert "lost" in kinds(run)
