@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from typing import Any
 
@@ -32,8 +33,8 @@ def as_json(seed: int, results: list[Result], seconds: float) -> dict[str, Any]:
 
 def table(told: dict[str, Any]) -> str:
     counts, found = told["counts"], told["found"]
-    lines = [f"{told['faults']} faults in {told['seconds']:.0f} s, seed {told['seed']}: {told['worlds']} worlds, "
-             f"{told['busy_percent']} % while {BUSY} or more produced", ""]
+    lines = [f"{told['faults']} faults in {told['seconds']:.0f} s in {told['worlds']} worlds, seed {told['seed']}; "
+             f"{told['busy_percent']} % under load", ""]
     kinds = [f"{name:<27}{count:>5}" for name, count in told["by_kind"].items()]
     half = (len(kinds) + 1) // 2
     for number in range(half):
@@ -41,6 +42,8 @@ def table(told: dict[str, Any]) -> str:
         lines.append(f"  {kinds[number]}      {right}".rstrip())
     starts = ", ".join(f"{name} {count}" for name, count in sorted(told["starts"].items()))
     lines += ["", f"  started: {starts}; faults that found nothing to harm: {len(told['missed'])}", ""]
+    ended = [f"{count} {name[7:]}" for name, count in sorted(counts.items()) if name.startswith("ended: ")]
+    lines += [*textwrap.wrap("endings: " + ", ".join(ended), 78, initial_indent="  ", subsequent_indent="  "), ""]
     for name, word in (("runs", "runs"), ("events", "events in history"), ("spooled", "events in nodes' ledgers"),
                        ("shown", "events shown to readers"), ("late", "events kept apart"), ("bytes", "bytes of output"),
                        ("declared", "events declared lost by a roll-back"),
