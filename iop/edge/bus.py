@@ -13,8 +13,6 @@ from iop.events import json_encode, now_us
 from iop.proto.node_pb2 import EdgeNodeEvent
 from iop.proto.run_pb2 import Source
 
-KINDS = ("edge_started", "node_up", "node_down", "node_refused", "node_status", "config_applied", "config_rejected",
-         "config_reloaded", "run_queued", "run_placed", "run_started", "run_ended", "operator")
 AGAIN_S = 1.0                    # between two tries while history cannot be written
 MAX_LIFE_ID = 2 ** 63 - 1        # of an event_id: what a database's integer holds
 MAX_WAITING = 10_000             # events that wait for history; beyond, the oldest are let go
