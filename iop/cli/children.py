@@ -156,9 +156,11 @@ class Children:
         if self._moved and self._children[0].is_ready():
             self._moved = False
             self._changed()
-        if self._stale and not self._restart_at and all([child.is_ready() for child in self._children]):  # noqa: C419  # each
-            self._stale = False
-            self._ready()
+        if self._stale and not self._restart_at:
+            ready = [child.is_ready() for child in self._children]   # each is asked, since each notes that it was
+            if all(ready):
+                self._stale = False
+                self._ready()
 
     def _ended(self, child: Child, now: float) -> None:
         if child.exit_code == CONFIG_REFUSED:
