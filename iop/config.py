@@ -43,6 +43,10 @@ class LimitsConfig(_Strict):
         return run_pb2.Limits(**msgspec.structs.asdict(self))
 
 
+LIMITS = LimitsConfig.__struct_fields__      # the fields of a Limits message, each 0 where nothing is set
+TIME_LIMITS = tuple(name for name in LIMITS if name.endswith("_s"))
+
+
 class TargetCommon(_Strict):
     """The keys every target may have; all its other keys are its adapter's own settings."""
 

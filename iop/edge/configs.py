@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iop.config import LimitsConfig, NodeEntry
+from iop.config import LIMITS, LimitsConfig, NodeEntry
 from iop.edge.registry import Node
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload
 from iop.proto.run_pb2 import Limits
 
-_LIMITS = ("start_s", "run_s", "first_output_s", "silence_s", "output_bytes", "queue_s")
-
 
 def with_defaults(limits: Limits, defaults: LimitsConfig) -> None:
     """Fill in what `limits` leaves open."""
-    for name in _LIMITS:
+    for name in LIMITS:
         if not getattr(limits, name):
             setattr(limits, name, getattr(defaults, name))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from iop.config import TIME_LIMITS
 from iop.errors import InvalidRequest, TooLarge
 from iop.events import now_us
 from iop.proto.run_pb2 import Limits, RunRequest, Source
@@ -23,7 +24,6 @@ PROMPT_CHARS = 4096                      # kept for the history's search column
 READABLE_BYTES = 256 * 1024              # a larger JSON body is not opened for its prompt: it takes milliseconds
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
-_SECONDS = ("queue_s", "start_s", "run_s", "first_output_s", "silence_s")
 
 
 class _Message(msgspec.Struct):
@@ -68,7 +68,7 @@ def check_labels(labels: dict[str, str] | dict[str, str | None]) -> None:
 
 def check_limits(limits: Limits) -> None:
     """Raises InvalidRequest."""
-    for name in _SECONDS:
+    for name in TIME_LIMITS:
         value = getattr(limits, name)
         if not math.isfinite(value) or not 0 <= value <= MAX_LIMIT_S:
             raise InvalidRequest(f"limits.{name} is a number of seconds, at most {MAX_LIMIT_S:.0f} (a year).")

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
+from iop.config import LIMITS
 from iop.errors import ConfigError
 from iop.interfaces import IAdapter, IAdapterFactory, IOffersInput
 from iop.node.policy import LOCKED
-from iop.node.router import TIMES, OfferedTarget
+from iop.node.router import OfferedTarget
 from iop.node.tools import Tools
 from iop.proto import node_pb2, run_pb2
 from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, NodeConfigPayload
@@ -224,7 +225,7 @@ def _own_target(own: node_pb2.TargetConfig, asked: node_pb2.TargetConfig | None)
     merged.CopyFrom(own)
     merged.aliases.extend(alias for alias in asked.aliases if alias not in own.aliases)
     merged.concurrency = _lower(asked.concurrency, own.concurrency)
-    for name in (*TIMES, "output_bytes"):
+    for name in LIMITS:
         mine, theirs = getattr(own.limits, name), getattr(asked.limits, name)
         setattr(merged.limits, name, min(mine, theirs) if mine and theirs else mine or theirs)
     return merged

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from iop.config import LIMITS
 from iop.errors import InvalidRequest, NoSuchTarget
 from iop.proto import node_pb2, run_pb2
 from iop.runs import ExecutionSpec, is_run_id
 
 OUTPUT_BYTES = 1024 * 1024 * 1024  # of a run for which nobody set a limit (contract.md)
-TIMES = ("queue_s", "start_s", "run_s", "first_output_s", "silence_s")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def resolve(request: run_pb2.RunRequest, offers: Mapping[str, Offer], marker: Ma
 def limits(asked: run_pb2.Limits, default: run_pb2.Limits, ceiling: run_pb2.Limits) -> run_pb2.Limits:
     """What was asked, else the target's default; never above the owner's ceiling. 0 stays 0: no limit."""
     found = run_pb2.Limits()
-    for name in (*TIMES, "output_bytes"):
+    for name in LIMITS:
         value, top = getattr(asked, name) or getattr(default, name), getattr(ceiling, name)
         setattr(found, name, min(value, top) if value and top else value or top)
     found.output_bytes = found.output_bytes or OUTPUT_BYTES
