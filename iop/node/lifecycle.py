@@ -26,6 +26,7 @@ from iop.files import remove_ready, write_ready
 from iop.node.box import Key
 from iop.node.earlier import Earlier
 from iop.node.orphans import end_orphans
+from iop.node.waiting import after, at_most
 from iop.proto.node_pb2 import NodeConfigPayload
 
 log = Logger()
@@ -130,7 +131,7 @@ class Lifecycle:
         if service.runs:
             log.warn("{count} runs do not end; killing what they started", count=len(service.runs))
             killed = service.tools.spawner.kill_all()
-            await _bounded(killed, KILL_S, service.clock)
+            await at_most(killed, KILL_S, service.clock)
             await self._until_settled(service, LAST_S)
         await self._let_go(service)
 
@@ -153,7 +154,7 @@ class Lifecycle:
         self._stopping = True
         remove_ready(self._ready_file)
         if self._starting is not None and not self._starting.called:
-            await _after(self._starting)
+            await after(self._starting)
         service.tell_status()
 
     async def _let_go(self, service: Any) -> None:
@@ -180,32 +181,8 @@ class Lifecycle:
         if self._is_settled(service):
             return
         self._settling = settling = Deferred()
-        await _bounded(settling, limit_s, service.clock)
+        await at_most(settling, limit_s, service.clock)
         self._settling = None
-
-
-def _after(source: Deferred[None]) -> Deferred[None]:
-    waiting: Deferred[None] = Deferred()
-
-    def passed(value: None) -> None:
-        waiting.callback(None)
-
-    source.addCallback(passed)
-    return waiting
-
-
-def _bounded(source: Deferred[None], limit_s: float, clock: Any) -> Deferred[None]:
-    """Fires when `source` does, or after `limit_s`."""
-    waiting: Deferred[None] = Deferred()
-    timer = clock.callLater(limit_s, waiting.callback, None)
-
-    def done(value: Any) -> None:
-        if timer.active():
-            timer.cancel()
-            waiting.callback(None)
-
-    source.addBoth(done)
-    return waiting
 
 
 def _clear_folders(folder: str, spared: frozenset[str]) -> None:

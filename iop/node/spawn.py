@@ -18,13 +18,13 @@ from zope.interface import implementer
 import iop
 from iop.interfaces import IProgramReceiver, ISpawner
 from iop.node import control, processes
+from iop.node.box import Key
 from iop.node.program import Program
 from iop.node.supervise import LISTENER
+from iop.node.waiting import after
 from iop.spawning import ProgramEnding, SpawnRequest
 
 log = Logger()
-
-Key = tuple[str, int]
 
 # The package is not on the path of `-I -S`; as a module, and not as a script, it is compiled once and not at each start.
 _PLACE = os.path.dirname(os.path.dirname(os.path.abspath(iop.__file__)))
@@ -78,7 +78,7 @@ class Spawner:
     def discard(self, run_id: str, attempt: int) -> Deferred[None]:
         receiver = _Nobody()
         program = self._programs.get((run_id, attempt)) or self.take_up(run_id, attempt, receiver, 0)
-        ended = _after(program.ended)
+        ended = after(program.ended)
         program.kill()
         return ended.addCallback(lambda _: self._remove([(run_id, attempt)]))
 
@@ -91,7 +91,7 @@ class Spawner:
     def kill_all(self) -> Deferred[None]:
         """KILL whatever still runs; fires when all have ended."""
         programs = list(self._programs.values())
-        waiting = [_after(program.ended) for program in programs]
+        waiting = [after(program.ended) for program in programs]
         for program in programs:
             program.kill()
         return defer.gatherResults(waiting).addCallback(lambda _: None)
@@ -142,14 +142,3 @@ def _keys(folder: str) -> set[Key]:
     except FileNotFoundError:
         return set()
     return {(match[1], int(match[2])) for match in map(_NAME.fullmatch, names) if match is not None}
-
-
-def _after(source: Deferred[None]) -> Deferred[None]:
-    """A Deferred of one's own that fires when `source` does."""
-    notice: Deferred[None] = Deferred()
-
-    def passed(value: None) -> None:
-        notice.callback(None)
-
-    source.addCallback(passed)
-    return notice
