@@ -167,9 +167,7 @@ class LinkListener(Factory):
     def _refuse(self, link: LinkProtocol, hello: Hello, error: IOPError) -> None:
         self.refused[error.code] += 1
         arrival = self._arrivals.get(link)
-        if arrival is not None and error.code == DAMAGED:
-            link.abort(error)            # not its fault: a Reject would keep it away for a minute
-        elif arrival is not None:
+        if arrival is not None:
             self._gate.punish(arrival.source, error.code)
         self.log.warn("{peer} at {remote} is refused ({code}): {reason}", peer=hello.peer_id, remote=link.remote,
                       code=error.code, reason=error.message)
