@@ -183,8 +183,9 @@ async def test_a_stop_begins_with_int() -> None:
 async def test_int_reaches_a_program_once() -> None:
     told = Told()
     program = Spawner(reactor, FOLDER).spawn(
-        python("import signal, time, sys\nsignal.signal(2, lambda *a: print('int', flush=True))\nprint('go', flush=True)\n"
-               "end = time.time() + 0.6\nwhile time.time() < end: time.sleep(0.1)\n", int_s=5.0), told)
+        python("import signal, time\ncame = []\ndef int_came(*_):\n  came.append(1)\n  print('int', flush=True)\n"
+               "signal.signal(2, int_came)\nprint('go', flush=True)\n"
+               "while not came: time.sleep(0.02)\ntime.sleep(0.6)\n", int_s=15.0), told)
     await bounded(told.first)
     program.stop()
     await bounded(told.ended)
