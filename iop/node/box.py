@@ -39,6 +39,14 @@ class Kept:
         self.packed = packed
         self.segment: Segment | None = None      # where it stands on disk
 
+    def move(self, segment: Segment | None) -> None:
+        """It stands there now, and is counted there."""
+        if self.segment is not None:
+            self.segment.batches -= 1
+        if segment is not None:
+            segment.batches += 1
+        self.segment = segment
+
 
 class Box:
     """The batches of one attempt, oldest first. The last of them may not be on disk yet."""
@@ -59,6 +67,14 @@ class Box:
         self.entry: SpoolEntry | None = None     # as an earlier start of this node left it; without its batches
         self.suspect = False                     # the spool is damaged, and what was there may have been of this
         self.torn = False                        # and it was
+
+    def move(self, segment: Segment | None) -> None:
+        """Its latest entry stands there now, and is counted there."""
+        if self.place is not None:
+            self.place.places -= 1
+        if segment is not None:
+            segment.places += 1
+        self.place = segment
 
     @property
     def first_unacked(self) -> int:

@@ -64,16 +64,11 @@ class Reading:
         box.suspect = False
         if not joins:
             while box.batches:
-                _release(box.batches.popleft())
+                box.batches.popleft().move(None)
         for kept in fresh:
-            kept.segment = segment
-            segment.batches += 1
+            kept.move(segment)
             box.batches.append(kept)
-        if box.place is not segment:
-            segment.places += 1
-            if box.place is not None:
-                box.place.places -= 1
-            box.place = segment
+        box.move(segment)
         box.last_seq = max(box.last_seq, entry.last_seq)
         box.open = not entry.ended
         del entry.batches[:]
@@ -83,9 +78,3 @@ class Reading:
 def _kept(packed: bytes) -> Kept:
     batch = EventBatch.FromString(packed)
     return Kept(batch.first_seq, batch.first_seq + len(batch.events) - 1, packed)
-
-
-def _release(kept: Kept) -> None:
-    if kept.segment is not None:
-        kept.segment.batches -= 1
-        kept.segment = None

@@ -138,21 +138,16 @@ class Spool:
     def _stored(self, put: Put, segment: Segment) -> None:
         box = put.box
         for kept in put.batches:
-            old, kept.segment = kept.segment, segment
-            segment.batches += 1
-            if old is not None:
-                old.batches -= 1
+            kept.move(segment)
             if kept.last_seq > box.last_seq:
                 box.last_seq = kept.last_seq
         if put.ended:
             box.open = False
         box.moving = False
-        old, box.place = box.place, segment
-        if old is not segment:
-            segment.places += 1
-            if old is not None:
-                old.places -= 1
-                self._tidy(old)
+        before = box.place
+        box.move(segment)
+        if before is not None and before is not segment:
+            self._tidy(before)
 
     def _tell(self, turn: list[Put]) -> None:
         """Send it, and tell each run how far it is kept."""
@@ -258,11 +253,10 @@ class Spool:
     # --- segments
 
     def _let_go(self, kept: Kept) -> int:
-        segment, kept.segment = kept.segment, None
-        if segment is not None:
-            segment.batches -= 1
-            if not segment.batches:
-                self._tidy(segment)
+        segment = kept.segment
+        kept.move(None)
+        if segment is not None and not segment.batches:
+            self._tidy(segment)
         return len(kept.packed)
 
     def _forget_if_done(self, key: Key, box: Box) -> None:
@@ -270,9 +264,9 @@ class Spool:
             self._leave(box)
 
     def _leave(self, box: Box) -> None:
-        segment, box.place = box.place, None
+        segment = box.place
+        box.move(None)
         if segment is not None:
-            segment.places -= 1
             self._tidy(segment)
 
     def _tidy(self, segment: Segment) -> None:
