@@ -85,6 +85,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.faults", description=__doc__)
     parser.add_argument("--faults", type=int, default=1000, metavar="N")
     parser.add_argument("--seed", type=int, default=None, metavar="SEED", help="default: a new one, which is printed")
+    parser.add_argument("--plan", action="store_true", help="only print the schedule of this seed")
     parser.add_argument("--only", default="", metavar="KIND,KIND", help="only these kinds")
     parser.add_argument("--tree", type=Path, default=ROOT, metavar="DIR", help="which iop/ runs; default: this one")
     parser.add_argument("--json", action="store_true")
@@ -92,6 +93,10 @@ def main(words: list[str] | None = None) -> int:
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
     kinds = [name.strip() for name in asked.only.split(",")] if asked.only else None
     print(f"chaos: seed {seed}, {asked.faults} faults", file=sys.stderr, flush=True)
+    if asked.plan:
+        for one in plan(seed, asked.faults, kinds or sorted(KINDS), _binaries() is not None and asked.faults > 31):
+            print(f"{one.seed} {'PostgreSQL' if one.postgresql else 'SQLite'}, {one.nodes} nodes: {', '.join(one.kinds)}")
+        return 0
     chaos = Chaos(asked.faults, seed, tree=asked.tree.absolute(), kinds=kinds)
     began_s = time.monotonic()
     results = asyncio.run(chaos.run())

@@ -242,19 +242,32 @@ def said(run: Run) -> Told:
         return
     if program.begun > 1 and not (run.rolled is not None and run.rolled.may_run_again):
         yield "executed twice", f"the program was begun {program.begun} times"
-    if declared_count(run) or not run.known:
+    if not run.known:
         return
     ended = [event for event in run.history if event.kind in ENDINGS and event.exit_code is not None]
     whole = bool(ended) and program.code is not None and ended[0].exit_code == program.code
     for channel, expected in program.stream.items():
-        found = b"".join(event.data for event in run.history if event.kind == "output" and event.channel == channel)
-        if found != expected[:len(found)]:
-            place = next((at for at, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other),
+        first, *others = pieces(run, channel)
+        if first != expected[:len(first)]:
+            place = next((at for at, (one, other) in enumerate(zip(first, expected, strict=False)) if one != other),
                          len(expected))
-            kind = "phantom" if len(found) > len(expected) and place == len(expected) else "reordered"
+            kind = "phantom" if len(first) > len(expected) and place == len(expected) else "reordered"
             yield kind, f"{channel} differs from what the program wrote at byte {place} of {len(expected)}"
-        elif whole and len(found) < len(expected):
-            yield "lost", f"{channel} has {len(found)} of the {len(expected)} bytes that the program wrote before its end"
+        elif others and whole and not expected.endswith(others[-1]):
+            yield "reordered", f"{channel} behind the gap is not the end of what the program wrote"
+        elif not others and whole and len(first) < len(expected):
+            yield "lost", f"{channel} has {len(first)} of the {len(expected)} bytes that the program wrote before its end"
+
+
+def pieces(run: Run, channel: str) -> list[bytes]:
+    """The bytes of one output, joined, between one gap and the next."""
+    found = [b""]
+    for event in run.history:
+        if event.kind == "gap":
+            found.append(b"")
+        elif event.kind == "output" and event.channel == channel:
+            found[-1] += event.data
+    return found
 
 
 def totals(run: Run) -> Told:

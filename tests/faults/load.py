@@ -55,7 +55,6 @@ class Load:
     def __init__(self, client: Client, folder: Path, chance: random.Random, programs: int, streams: int) -> None:
         self.asked: list[Asked] = []
         self.stopping = False
-        self.rolled_back = False
         self.refusals: dict[str, int] = {}
         self._client = client
         self._folder = folder

@@ -35,7 +35,6 @@ class RollBack:
         await self._edge_down()
         self.before = await asyncio.to_thread(self._read)
         await asyncio.to_thread(self._put_back)
-        self._world.load.rolled_back = True
         self._world.edge.wanted = True
         return f"{time.monotonic() - self._copied_s:.1f} s back"
 

@@ -230,3 +230,11 @@ class TestRollBack:
         assert kinds(run) == []
         run.rolled.attempt = 1
         assert "lost" in kinds(run)
+
+    def test_what_stands_behind_a_gap_is_the_end_of_the_output(self):
+        run = self.rolled()
+        run.history[-1] = dataclasses.replace(run.history[-1], totals=None)
+        run.program.stream["stdout"] += b"more"
+        assert kinds(run) == []                  # the gap may have been behind all output
+        run.history.insert(-1, Event(1, 7, "output", "d7", "stdout", b"other"))
+        assert "reordered" in kinds(run)

@@ -40,7 +40,6 @@ class World:
                               node.environment()) for node in place.nodes]
         self.client = Client(place.http_port, place.api_key)
         self.load = Load(self.client, place.programs, self.chance, programs, streams)
-        self.slowest_back_s: dict[str, float] = {}
         self._keeper: asyncio.Task[None] | None = None
 
     @property
