@@ -13,6 +13,7 @@ from typing import Any
 
 from iop.errors import IOPError
 from iop.events import json_encode
+from iop.runs import ENDINGS
 
 # C0 but newline and tab, DEL, C1, bidi controls, lone surrogates, and the invisible tag characters.
 _UNSAFE = re.compile(
@@ -168,6 +169,19 @@ def error_text(error: IOPError, json: bool, *, head: str = "error") -> str:
         return json_line({"error": error.as_dict()}) + "\n"
     hint = f"\n{' ' * len(head)}  {error.hint}" if error.hint else ""
     return safe_tty(f"{head}: {error.message}{hint}\n")
+
+
+def findings_text(found: Mapping[str, Any]) -> str:
+    """What verifying a run has found (iop.wholeness), a sentence a line."""
+    lines = [f"{found['run_id']} is {'whole' if found['whole'] else 'NOT whole'}: {found['events']} events, "
+             f"{found['bytes']} bytes of output, digest {found['digest'][:16]}…"]
+    lines += [f"The events {gap['first']} to {gap['last']} ({gap['missing']}) are lost." for gap in found["gaps"]]
+    lines += found["faults"]
+    if found["checked"] == "numbers" and found["state"] in ENDINGS:
+        lines.append("Its ending was made by the edge, without its node's totals: only the numbering was checked.")
+    if found["late"]:
+        lines.append(f"{found['late']} events came after its ending; they are kept apart.")
+    return "".join(f"{safe_line(line)}\n" for line in lines)
 
 
 def life_line(event: Mapping[str, Any]) -> str:

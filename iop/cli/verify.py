@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -12,8 +11,7 @@ from iop.cli.client import Client
 from iop.cli.output import print_json
 from iop.cli.run import run_path
 from iop.errors import FAILED
-from iop.rendering import safe_line
-from iop.runs import ENDINGS
+from iop.rendering import findings_text
 
 ANSWER_S = 900.0         # a run of many gigabytes is read from disk and decoded
 
@@ -32,19 +30,5 @@ def verify_command(edge: Client, *, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        for line in told(found):
-            click.echo(safe_line(line))
+        click.echo(findings_text(found), nl=False)
     sys.exit(0 if found["whole"] else FAILED)
-
-
-def told(found: dict[str, Any]) -> list[str]:
-    """What people read of it, a sentence a line."""
-    lines = [f"{found['run_id']} is {'whole' if found['whole'] else 'NOT whole'}: {found['events']} events, "
-             f"{found['bytes']} bytes of output, digest {found['digest'][:16]}…"]
-    lines += [f"The events {gap['first']} to {gap['last']} ({gap['missing']}) are lost." for gap in found["gaps"]]
-    lines += found["faults"]
-    if found["checked"] == "numbers" and found["state"] in ENDINGS:
-        lines.append("Its ending was made by the edge, without its node's totals: only the numbering was checked.")
-    if found["late"]:
-        lines.append(f"{found['late']} events came after its ending; they are kept apart.")
-    return lines

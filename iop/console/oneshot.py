@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from iop.commandline import Call
 from iop.commands import Caller, CommandTable
 from iop.console.show import Terminal, error_of, shown_error, shown_items, shown_note, shown_result
-from iop.errors import Cancelled, IOPError, exit_code
+from iop.errors import FAILED, Cancelled, IOPError, exit_code
 from iop.interfaces import IStream
 
 CTRL_C = b"\x03"
@@ -43,7 +43,8 @@ class OneShot:
         if not IStream.providedBy(result):
             if not self._over:
                 self._channel.write_text(shown_result(self._call, result, self._channel.width))
-                self._exit(0)
+                failed = self._call.command.failed
+                self._exit(FAILED if failed is not None and failed(result) else 0)
             return
         self._stream = result
         if self._over:

@@ -147,7 +147,7 @@ def _look_commands(table: CommandTable, edge: IEdgeService) -> None:
         """Show one run: where it ran, how it ended, what it used. Example: show 0199…"""
         return (await edge.run(run)).as_dict()
 
-    @table.command(scope="runs:read")
+    @table.command(scope="runs:read", text=rendering.findings_text, failed=lambda found: not found["whole"])
     async def verify(caller: Caller, run: str) -> dict[str, Any]:
         """Recompute from history whether it has a run whole.
 

@@ -78,6 +78,18 @@ async def test_a_run_that_fails_exits_1_and_a_refused_one_4(console):
 
 
 @ensure
+async def test_verify_exits_1_unless_the_run_is_whole(console):
+    await console.ssh("run", "tiny", "x", "--detach")
+    run = console.edge.last
+    run.start()
+    code, out, err = await console.ssh("verify", run.record.run_id)
+    assert (code, err) == (1, "") and out.startswith(f"{run.record.run_id} is NOT whole: ") and "It has not ended" in out
+    run.end("completed")
+    code, out, err = await console.ssh("verify", run.record.run_id, "--json")
+    assert (code, err, json.loads(out)["whole"]) == (0, "", True)
+
+
+@ensure
 async def test_a_tail_as_json_is_one_event_a_line(console):
     console.edge.scripts["tiny"] = script(events.output("a\x1b[2J\x9b\n"))
     await console.ssh("run", "tiny", "x", "--detach")

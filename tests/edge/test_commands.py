@@ -236,3 +236,6 @@ def test_a_run_is_verified(edge, run):
     run_id = run("run tiny x --detach")["run_id"]
     found = run(f"verify {run_id}")
     assert (found["whole"], found["events"], found["bytes"]) == (True, 2, 2)
+    command = edge_commands(edge).commands["verify"]
+    assert command.text(found).startswith(f"{run_id} is whole: 2 events, 2 bytes of output, digest ")
+    assert not command.failed(found) and command.failed(found | {"whole": False})
