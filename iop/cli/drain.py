@@ -10,18 +10,11 @@ import click
 
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
+from iop.cli.errors import StillRunning
 from iop.cli.output import print_json
-from iop.errors import IOPError
 from iop.rendering import safe_line
 
 LOOK_S = 0.5             # between two looks at the node while waiting
-
-
-class StillRunning(IOPError):
-    """The node still has runs; it stays drained."""
-
-    code = "still_running"
-    retryable = True
 
 
 @click.command("drain", short_help="Give a node no new runs, and wait until its runs have ended.", epilog=examples(
@@ -62,7 +55,7 @@ def _wait(edge: Client, path: str, node: dict[str, Any], timeout_s: float | None
             said = line
         left = deadline - time.monotonic()
         if left <= 0:
-            raise StillRunning(_told(node), hint="It stays drained; `iop drain NODE --wait` waits on.")
+            raise StillRunning(_told(node))
         time.sleep(min(LOOK_S, left))
         node = edge.get(path)
     return node

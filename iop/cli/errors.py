@@ -1,4 +1,4 @@
-"""What goes wrong between the `iop` command and an edge."""
+"""What goes wrong between the `iop` command and the edge or node that it speaks to."""
 
 from __future__ import annotations
 
@@ -24,6 +24,28 @@ class EdgeGone(IOPError):
 
     code = "edge_gone"
     retryable = True
+
+
+class StillRunning(IOPError):
+    """The node still has runs."""
+
+    code = "still_running"
+    retryable = True
+    default_hint = "It stays drained; `iop drain NODE --wait` waits on, `iop drain NODE --off` gives it runs again."
+
+
+class NotReady(IOPError):
+    """The node is not ready again in time."""
+
+    code = "not_ready"
+    default_hint = "Its log says why; `iop nodes` shows it once it is back."
+
+
+class ProcessesLeft(IOPError):
+    """Processes of the node cannot be ended."""
+
+    code = "processes_left"
+    default_hint = "They wait for a disk, mostly; try again, or see what `ps` says of them."
 
 
 class ApiError(IOPError):

@@ -12,21 +12,14 @@ import click
 
 from iop.cli.base import Group, examples, json_option
 from iop.cli.client import Client
-from iop.cli.errors import ApiError, EdgeGone, NoEdge
+from iop.cli.errors import ApiError, EdgeGone, NoEdge, NotReady, ProcessesLeft
 from iop.cli.find import default_state, find_edge
 from iop.cli.local import LocalNode, local_nodes
 from iop.cli.output import print_json
 from iop.config import load_node
-from iop.errors import InvalidRequest, IOPError
+from iop.errors import InvalidRequest
 
 READY_S = 60.0           # 20 s for what has no supervisor, 5 s to put away, and a start
-
-
-class NotReady(IOPError):
-    """The node is not ready again in time."""
-
-    code = "not_ready"
-    default_hint = "Its log says why; `iop nodes` shows it once it is back."
 
 
 @click.group("node", cls=Group, epilog=examples("iop node restart", "iop node restart gpu-1", "iop node sweep -c node.yaml"))
@@ -76,7 +69,7 @@ def sweep_command(config: str | None, unless_restarting: bool, as_json: bool) ->
     A node ends its programs itself when it is stopped, and takes them up when it is started after a crash. This is for the
     one that does neither: it was killed while it stopped, say, or is not to come back.
     """
-    from iop.tap.sweep import comes_back, sweep
+    from iop.tap.sweep import comes_back, sweep  # here, since it imports for 0.5 s
 
     if config is None:
         raise InvalidRequest("Name the node's configuration: -c NODE.YAML.")
@@ -87,7 +80,7 @@ def sweep_command(config: str | None, unless_restarting: bool, as_json: bool) ->
     if as_json:
         print_json({"swept": not skipped, "left": left})
     if left:
-        raise NotReady(f"{left} processes of this node cannot be ended.", hint="They wait for a disk, mostly.")
+        raise ProcessesLeft(f"{left} processes of this node cannot be ended.")
 
 
 def _restart_here(node: LocalNode) -> dict[str, Any]:
