@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import evidence
-from tests.faults.checker import Finding, Report, Run, check
-from tests.faults.kinds import KINDS, NothingThere
+from tests.faults.checker import Finding, Report, check
+from tests.faults.kind import NothingThere
+from tests.faults.kinds import KINDS
 from tests.faults.processes import Nursery, words_of
 from tests.faults.rollback import RollBack
 from tests.faults.schedule import ROLL_BACK, Plan
+from tests.faults.witness import Run
 from tests.faults.world import World
 
 BUSY = 5                 # at least so many runs produce when a fault is let loose,

@@ -11,8 +11,8 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
-from tests.faults import kinds
-from tests.faults.proxy import EDGE, NODE
+from tests.faults.kinds_disks import lock_file
+from tests.faults.pair import EDGE, NODE
 from tests.faults.world import World
 
 NOTICED_S = 15.0         # delivery.md section 3: a dead peer, by both sides
@@ -38,7 +38,7 @@ async def an_edge_dies_with_events_that_history_has_not(world: World) -> list[tu
     """Nothing may be acknowledged before its commit."""
     for _ in range(2):
         await busy(world)
-        locked = asyncio.get_running_loop().run_in_executor(None, kinds.lock_file, world.place.shared_file, 1.2)
+        locked = asyncio.get_running_loop().run_in_executor(None, lock_file, world.place.shared_file, 1.2)
         await asyncio.sleep(1.0)
         world.edge.kill()
         await locked
@@ -51,7 +51,7 @@ async def a_link_breaks_with_events_that_history_has_not(world: World) -> list[t
     """What the edge has and has not committed comes again, and is dropped."""
     for _ in range(2):
         await busy(world)
-        locked = asyncio.get_running_loop().run_in_executor(None, kinds.lock_file, world.place.shared_file, 2.5)
+        locked = asyncio.get_running_loop().run_in_executor(None, lock_file, world.place.shared_file, 2.5)
         await asyncio.sleep(0.8)
         for proxy in world.proxies:
             proxy.reset()

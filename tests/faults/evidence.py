@@ -16,9 +16,9 @@ from iop.proto.link_pb2 import Frame
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, CHANNEL_TEXT, EventBatch
 from tests.faults import child
 from tests.faults.armed import digest_of
-from tests.faults.checker import ENDINGS, Event, Id, Program, RolledBack, Run
 from tests.faults.client import BROKEN, Client, Refused
 from tests.faults.load import Asked, json_digest
+from tests.faults.witness import ENDINGS, Event, Id, Program, RolledBack, Run
 
 CHANNELS = {CHANNEL_TEXT: "text", CHANNEL_REASONING: "reasoning", CHANNEL_STDOUT: "stdout", CHANNEL_STDERR: "stderr"}
 OUTPUTS = {"stdout": child.STDOUT, "stderr": child.STDERR}

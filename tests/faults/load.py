@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.faults.checker import ENDINGS, Shown
 from tests.faults.client import BROKEN, Client, Refused
+from tests.faults.witness import ENDINGS, Shown
 
 PRODUCING_S = 1.0        # a run produces when something came of it within this long
 SILENCE_S = 20.0         # a stream has a heartbeat every 15 s

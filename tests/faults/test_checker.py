@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from tests.faults import child
-from tests.faults.checker import Event, Program, RolledBack, Run, Shown, chained, check
+from tests.faults.checker import chained, check
+from tests.faults.witness import Event, Program, RolledBack, Run, Shown
 
 
 def whole(outputs: int = 5) -> Run:

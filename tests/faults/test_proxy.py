@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from tests.faults.proxy import EDGE, NODE, Proxy
+from tests.faults.pair import EDGE, NODE
+from tests.faults.proxy import Proxy
 
 
 class Edge:
