@@ -248,11 +248,12 @@ def _late_page(batches: list[run_pb2.EventBatch], after: EventId, limit: int) ->
     """The same for what is kept apart; there is no more where no event is told."""
     events: list[dict[str, object]] = []
     place = after
-    for event in (event for batch in batches for event in batch_dicts(batch)):
-        here = EventId(int(str(event["attempt"])), int(str(event["seq"])))
-        if here > place and len(events) < limit:
-            events.append(event)
-            place = here
+    for batch in batches:
+        for seq, event in enumerate(batch_dicts(batch), batch.first_seq):
+            here = EventId(batch.attempt, seq)
+            if here > place and len(events) < limit:
+                events.append(event)
+                place = here
     return {"events": events, "next": str(place) if place != START else "", "ended": not batches}
 
 
