@@ -27,6 +27,11 @@ class Control(protocol.Protocol):
         self._grew = grew
         self._gone = gone
         self._words = words.Words()
+        self._unsaid: list[bytes] | None = []     # before the connection
+
+    def connectionMade(self) -> None:
+        unsaid, self._unsaid = self._unsaid or [], None
+        self._write(b"".join(unsaid))
 
     def dataReceived(self, data: bytes) -> None:
         told = [payload for kind, payload in self._words.feed(data) if kind == words.GREW]
@@ -37,8 +42,15 @@ class Control(protocol.Protocol):
         self._gone()
 
     def say(self, kind: int, payload: bytes = b"") -> None:
+        """What is said before there is a connection waits for it; nobody hears what is said after that."""
+        if self._unsaid is not None:
+            self._unsaid.append(words.word(kind, payload))
+        else:
+            self._write(words.word(kind, payload))
+
+    def _write(self, data: bytes) -> None:
         if self.connected and self.transport is not None:
-            self.transport.write(words.word(kind, payload))
+            self.transport.write(data)
 
 
 class _One(protocol.Factory):

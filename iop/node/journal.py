@@ -65,6 +65,27 @@ def records(data: bytes, offset: int) -> list[Record]:
     return found
 
 
+def joined(found: list[Record]) -> list[Record]:
+    """Output of one channel in a row as one record: what a program says in small pieces is told in one."""
+    joined: list[Record] = []
+    row: list[bytes] = []
+    for record in found:
+        if joined and record.kind in (STDOUT, STDERR) and record.kind == joined[-1].kind:
+            row.append(record.payload)
+            joined[-1] = record
+            continue
+        _close_row(joined, row)
+        joined.append(record)
+        row = [record.payload]
+    _close_row(joined, row)
+    return joined
+
+
+def _close_row(joined: list[Record], row: list[bytes]) -> None:
+    if len(row) > 1:
+        joined[-1] = joined[-1]._replace(payload=b"".join(row))
+
+
 def segments(folder: str | int) -> list[int]:
     """The offsets at which the segments of a folder begin, in order."""
     return sorted(int(name[len(PREFIX):], 16) for name in os.listdir(folder) if name.startswith(PREFIX))

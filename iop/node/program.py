@@ -22,8 +22,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from iop.interfaces import IProgram, IProgramReceiver
-from iop.node import control, journal, processes, words
-from iop.node.remains import Watched, end_remains, same
+from iop.node import journal, words
+from iop.node.holder import Holder
+from iop.node.remains import end_remains
 from iop.proto.run_pb2 import CHANNEL_STDERR, CHANNEL_STDOUT
 from iop.spawning import ProgramEnding, SpawnRequest
 
@@ -32,7 +33,6 @@ log = Logger()
 READ_BYTES = 256 * 1024     # of the journal, in one turn of the reactor
 INPUT_BYTES = 64 * 1024     # of standard input, in one word
 KEPT_BYTES = 1024 * 1024    # the supervisor is told in such steps what it need not keep
-BUSY_S = 0.05               # a supervisor whose backlog is full is asked again
 CHANNELS = {journal.STDOUT: CHANNEL_STDOUT, journal.STDERR: CHANNEL_STDERR}
 NEVER = "Its supervisor ended before it had started the program."
 LOST = "The supervisor of the program was killed, so how the program ended is not known."
@@ -46,46 +46,26 @@ class Program:
                  started: Callable[[str, int], None]) -> None:
         self.pid = 0
         self.ended: Deferred[None] = Deferred()   # after program_ended
-        self.supervisor = 0                       # its pid
+        self.holder = Holder(reactor, folder, self._grew, self._holder_gone)
         self._reactor = reactor
-        self._folder = folder
         self._run_id = run_id
         self._receiver = IProgramReceiver(receiver)
         self._started = started
         self._reader = journal.Reader(folder, offset)
-        self._control = control.Control(self._grew, self._disconnected)
-        self._known: dict[str, Any] = {}          # whose journal it is
         self._grown = 0                           # how far it goes, as far as we were told
         self._taken_up = False                    # of an earlier start of this node
-        self._watched = False                     # its end will be told
-        self._gone = False                        # the supervisor is no more
         self._paused = False
         self._turn: Any = None                    # the call that reads on
         self._kept_told = offset
-        self._witnessed = False                   # it lived when its supervisor was gone
         self._over = False                        # nothing is read any more
         self._exit: dict[str, int | None] = {}    # of the program itself, as the journal has it, and
         self._ending: ProgramEnding | None = None   # of all of it
-        self._unsaid: list[tuple[int, bytes]] = []  # before the connection
 
     # --- beginning
 
-    def connect(self) -> None:
-        """To a supervisor that is about to start, or that an earlier start of this node left. Raises OSError."""
-        control.connect(self._reactor, self._folder, self._control)
-        unsaid, self._unsaid = self._unsaid, []
-        for kind, payload in unsaid:
-            self._control.say(kind, payload)
-
-    def _say(self, kind: int, payload: bytes = b"") -> None:
-        if self._control.connected:
-            self._control.say(kind, payload)
-        elif not self._gone:
-            self._unsaid.append((kind, payload))
-
     def begin(self, request: SpawnRequest, environment: Mapping[str, str]) -> None:
         """Give the supervisor what to start."""
-        say = self._say
+        say = self.holder.say
         null = request.stdin is None and not request.keep_input
         say(words.REQUEST, json.dumps({
             "run_id": request.run_id, "argv": list(request.argv), "cwd": request.cwd, "env": dict(environment), "null": null,
@@ -100,30 +80,9 @@ class Program:
         """Go on with what an earlier start of this node began, living or not."""
         self._taken_up = True
         if self._kept_told:
-            self._say(words.KEPT, words.PLACE.pack(self._kept_told))
-        self._known = journal.identity(self._folder)
-        self.pid = self._known.get("child", 0)
-        if same(self._known, "pid", "ticks"):
-            self.watch(self._known["pid"], self._known["ticks"])
-        elif self._known:
-            processes.reap(self._known["pid"], self._known["ticks"])   # it was ours before a re-exec
-        self._reach()
-
-    def _reach(self) -> None:
-        try:
-            self.connect()
-        except BlockingIOError:
-            self._reactor.callLater(BUSY_S, self._reach)
-        except OSError:
-            self._disconnected()
-
-    def watch(self, pid: int, start_ticks: int) -> None:
-        self.supervisor = pid
-        try:
-            Watched(self._reactor, pid, start_ticks, self._supervisor_gone)
-            self._watched = True
-        except OSError:                           # gone already
-            processes.reap(pid, start_ticks)
+            self.holder.say(words.KEPT, words.PLACE.pack(self._kept_told))
+        self.holder.take_up()
+        self.pid = self.holder.known.get("child", 0)
 
     def refuse(self, error: str) -> None:
         """It could not be begun; told in the next turn."""
@@ -134,17 +93,17 @@ class Program:
 
     def write(self, data: bytes) -> None:
         for at in range(0, len(data), INPUT_BYTES):
-            self._say(words.INPUT, data[at:at + INPUT_BYTES])
+            self.holder.say(words.INPUT, data[at:at + INPUT_BYTES])
 
     def close_input(self) -> None:
-        self._say(words.CLOSE_INPUT)
+        self.holder.say(words.CLOSE_INPUT)
 
     def stop(self) -> None:
-        self._say(words.STOP)
+        self.holder.say(words.STOP)
 
     def kill(self) -> None:
         """Cut the ladder short."""
-        self._say(words.KILL)
+        self.holder.say(words.KILL)
         self.resume()
 
     def pause(self) -> None:
@@ -157,7 +116,7 @@ class Program:
     def kept(self, offset: int) -> None:
         if offset - self._kept_told >= KEPT_BYTES:
             self._kept_told = offset
-            self._say(words.KEPT, words.PLACE.pack(offset))
+            self.holder.say(words.KEPT, words.PLACE.pack(offset))
 
     # --- the supervisor
 
@@ -166,22 +125,15 @@ class Program:
         if self._turn is None and not self._over:
             self._read()
 
-    def _disconnected(self) -> None:
-        """It is about to be gone; until it has been reaped it may still look alive."""
-        if not self._over:
-            self._known = self._known or journal.identity(self._folder)
-            self._witnessed = same(self._known, "child", "child_ticks")
-        if not self._watched:
-            self._supervisor_gone()
-
-    def _supervisor_gone(self) -> None:
-        self._gone = True
-        self._watched = False
+    def _holder_gone(self) -> None:
         if self._ending is not None:
             self._finish(self._ending)
-        elif not self._over:
-            self._known = self._known or journal.identity(self._folder)
+        else:
             self._read_soon()
+
+    @property
+    def _gone(self) -> bool:
+        return self.holder.state == "gone"
 
     # --- the journal
 
@@ -199,7 +151,7 @@ class Program:
         except (OSError, journal.Damaged) as fault:
             self._cannot_read(fault)
             return
-        for record in _joined(found):
+        for record in journal.joined(found):
             self._tell(record)
             if self._over:
                 return
@@ -209,15 +161,15 @@ class Program:
         if found and (self._gone or self._reader.offset < self._grown):
             self._read_soon()
         elif self._gone and not found:
-            self._lose(LOST)
+            self._lose(LOST, begun=bool(self.holder.known or self._reader.offset))
 
     def _tell(self, record: journal.Record) -> None:
         if record.kind in CHANNELS:
             self._receiver.output_received(CHANNELS[record.kind], record.payload, record.offset)
         elif record.kind in (journal.HEAD, journal.STARTED):
-            self._known.update(record.fields())
+            self.holder.known.update(record.fields())
             if record.kind == journal.STARTED:
-                self.pid = self._known["child"]
+                self.pid = self.holder.known["child"]
                 self._started(self._run_id, self.pid)
                 self._receiver.program_started(self.pid)
         elif record.kind == journal.EXITED:
@@ -242,48 +194,27 @@ class Program:
 
     # --- the end
 
-    def _lose(self, sentence: str) -> None:
+    def _lose(self, sentence: str, begun: bool = True) -> None:
         self._over = True
-        if not self._known and not self._reader.offset:
-            self._finish(ProgramEnding(error=NEVER, interrupted=self._taken_up))
-            return
-        ended = end_remains(self._reactor, self._run_id, self._known)
-        ended.addCallbacks(self._lost, self._not_looked_up, callbackArgs=(sentence,), errbackArgs=(sentence,))
+        ended = end_remains(self._reactor, self._run_id, self.holder.known)
+        ended.addCallbacks(self._lost, self._not_looked_up, callbackArgs=(sentence, begun), errbackArgs=(sentence,))
         ended.addErrback(lambda failure: log.failure("run {run_id}: telling its end failed", failure, run_id=self._run_id))
 
-    def _lost(self, counted: tuple[int, int], sentence: str) -> None:
+    def _lost(self, counted: tuple[int, int], sentence: str, begun: bool) -> None:
         found, left = counted
-        self._finish(ProgramEnding(lost=sentence, found=max(found, int(self._witnessed)), processes_left=left, **self._exit))
+        found = max(found, int(self.holder.witnessed))
+        if not begun and not found:
+            self._finish(ProgramEnding(error=NEVER, interrupted=self._taken_up))
+            return
+        self._finish(ProgramEnding(lost=sentence, found=found, processes_left=left, **self._exit))
 
     def _not_looked_up(self, failure: Failure, sentence: str) -> None:
         log.failure("run {run_id}: what is left of it cannot be looked up", failure, run_id=self._run_id)
         self._finish(ProgramEnding(lost=sentence, processes_left=-1, **self._exit))
 
     def _finish(self, ending: ProgramEnding) -> None:
-        self._over = True
         self._reader.close()
         try:
             self._receiver.program_ended(ending)
         finally:
             self.ended.callback(None)
-
-
-def _joined(found: list[journal.Record]) -> list[journal.Record]:
-    """Output of one channel in a row as one record: what a program says in small pieces is told in one."""
-    joined: list[journal.Record] = []
-    row: list[bytes] = []
-    for record in found:
-        if joined and record.kind in CHANNELS and record.kind == joined[-1].kind:
-            row.append(record.payload)
-            joined[-1] = record
-            continue
-        _close_row(joined, row)
-        joined.append(record)
-        row = [record.payload]
-    _close_row(joined, row)
-    return joined
-
-
-def _close_row(joined: list[journal.Record], row: list[bytes]) -> None:
-    if len(row) > 1:
-        joined[-1] = joined[-1]._replace(payload=b"".join(row))

@@ -1,21 +1,16 @@
-"""What becomes of a program whose supervisor was killed, and of the supervisors that are our children."""
+"""What becomes of a program whose supervisor was killed."""
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet import threads
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from iop.node import processes
-
-log = Logger()
 
 LIMIT_S = 12.0
 PAUSE_S = 0.03
@@ -49,38 +44,3 @@ def _end_remains(run_id: str, known: dict[str, Any]) -> tuple[int, int]:
         time.sleep(PAUSE_S)
     found.discard((known.get("pid", 0), known.get("ticks", 0)))
     return len(found), len(now)
-
-
-class Watched:
-    """Waits for the end of one process, a child of ours or not, and reaps it if it is: `over` is called once.
-
-    Twisted reaps what its own spawnProcess started, and after a re-exec it does not know what the one before started.
-    """
-
-    def __init__(self, reactor: Any, pid: int, start_ticks: int, over: Callable[[], None] = lambda: None) -> None:
-        self._reactor = reactor
-        self._pid = pid
-        self._start_ticks = start_ticks
-        self._over = over
-        self._descriptor = os.pidfd_open(pid)
-        reactor.addReader(self)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def logPrefix(self) -> str:
-        return f"supervisor {self._pid}"
-
-    def doRead(self) -> None:
-        self._close()
-        processes.reap(self._pid, self._start_ticks)
-        self._over()
-
-    def connectionLost(self, reason: Failure) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._descriptor >= 0:
-            self._reactor.removeReader(self)
-            os.close(self._descriptor)
-            self._descriptor = -1

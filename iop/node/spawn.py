@@ -58,12 +58,12 @@ class Spawner:
             folder = self._folder_of(key)
             os.mkdir(folder, 0o700)
             with control.listening(folder) as listener:
-                running.connect()
+                running.holder.connect()
                 pid = posix_spawn(folder, listener.fileno(), markers)
         except OSError as failure:
             running.refuse(f"{program.argv[0]} could not be started: {failure.strerror}.")
             return running
-        running.watch(pid, processes.start_ticks(pid))
+        running.holder.watch(pid, processes.start_ticks(pid))
         running.begin(program, {**program.env, **markers})
         return running
 

@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from iop.node import journal, processes, spawn
+from iop.node.holder import Holder
 from iop.node.spawn import Spawner
 from iop.spawning import ProgramEnding, SpawnRequest
 from tests.node.programs import PATH, Told, python, shell, survivors
@@ -49,6 +50,11 @@ def one_file(folder: str, pattern: str) -> Path:
 
 def content(path: str) -> bytes:
     return Path(path).read_bytes()
+
+
+def write_journal(folder: str, data: bytes) -> None:
+    os.mkdir(folder)
+    Path(folder, "journal.0000000000000000").write_bytes(data)
 
 
 def modes(folder: str) -> dict[str, int]:
@@ -130,7 +136,8 @@ async def test_what_is_taken_up_can_be_stopped_and_given_input(folder) -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_node_that_goes_before_the_request_starts_nothing(folder, monkeypatch) -> None:
     request, told = shell("echo started > started", cwd=folder), Told()
-    monkeypatch.setattr("iop.node.program.Program.begin", lambda program, *_: program._control.transport.loseConnection())
+    monkeypatch.setattr("iop.node.program.Program.begin",
+                        lambda program, *_: program.holder._control.transport.loseConnection())
     Spawner(reactor, folder).spawn(request, told)
     ending = await bounded(told.ended)
     assert ending.error == "The node stopped before the program was started."
@@ -145,10 +152,10 @@ async def killed(folder: str, script: str, wait: Any = None) -> tuple[ProgramEnd
     await bounded(told.first)
     if wait is not None:
         await wait(program)
-    os.kill(program.supervisor, signal.SIGKILL)
+    os.kill(program.holder.known["pid"], signal.SIGKILL)
     ending = await bounded(told.ended)
     assert survivors(request.run_id) == []
-    assert not is_child(program.supervisor)
+    assert not is_child(program.holder.known["pid"])
     return ending, told
 
 
@@ -172,11 +179,35 @@ async def test_of_a_program_that_had_gone_when_its_supervisor_was_killed_nothing
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_journal_that_is_damaged_from_its_first_byte_says_nothing_of_a_start(folder) -> None:
+    request, told = shell(""), Told()
+    write_journal(os.path.join(folder, f"{request.run_id}.1"), b"\xff" * 100)
+    Spawner(reactor, folder).take_up(request.run_id, 1, told, 0)
+    ending = await bounded(told.ended)
+    assert ending.lost and (ending.error, ending.found, ending.interrupted) == ("", 0, False)
+
+
+def test_a_supervisor_is_gone_once(folder) -> None:
+    """Its end may be seen before that of its connection."""
+    watched, gone = [], []
+
+    class Readers:
+        addReader = staticmethod(watched.append)
+        removeReader = staticmethod(watched.remove)
+
+    holder = Holder(Readers(), folder, lambda offset: None, lambda: gone.append(True))
+    holder.watch(os.getpid(), 1)
+    watched[0].doRead()
+    holder.take_up()                        # nobody listens there
+    assert gone == [True] and not watched
+
+
+@pytest_twisted.ensureDeferred
 async def test_a_torn_tail_of_a_dead_supervisor_ends_in_lost(folder) -> None:
     request, told = shell("echo go; sleep 300"), Told()
     program = Spawner(reactor, folder).spawn(request, told)
     await bounded(told.first)
-    os.kill(program.supervisor, signal.SIGKILL)
+    os.kill(program.holder.known["pid"], signal.SIGKILL)
     await bounded(told.ended)
     path = one_file(folder, "*/journal.*")
     path.write_bytes(path.read_bytes() + journal.packed(journal.STDOUT, b"torn")[:-2])
@@ -192,10 +223,10 @@ async def test_term_ends_a_supervisors_run_and_then_itself_and_nothing_else_does
     program = Spawner(reactor, folder).spawn(request, told)
     await bounded(told.first)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGQUIT):
-        os.kill(program.supervisor, number)
+        os.kill(program.holder.known["pid"], number)
     await deferLater(reactor, 0.3)
     assert not told.ended.called
-    os.kill(program.supervisor, signal.SIGTERM)
+    os.kill(program.holder.known["pid"], signal.SIGTERM)
     assert await bounded(told.ended) == ProgramEnding(signal=signal.SIGINT, steps=("SIGINT",))
 
 
@@ -309,11 +340,11 @@ async def test_a_disk_that_takes_nothing_loses_nothing(folder, monkeypatch) -> N
     told = Told()
     program = Spawner(reactor, folder).spawn(shell("echo go; sleep 1; head -c 2000000 /dev/zero; echo end"), told)
     await bounded(told.first)
-    resource.prlimit(program.supervisor, resource.RLIMIT_FSIZE, (1_000_001, resource.RLIM_INFINITY))
+    resource.prlimit(program.holder.known["pid"], resource.RLIMIT_FSIZE, (1_000_001, resource.RLIM_INFINITY))
     await until(lambda: size_of(folder) == 1_000_001)
     await deferLater(reactor, 1.3)
     assert not told.ended.called and len(told.stdout) <= 1_000_001
-    resource.prlimit(program.supervisor, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.prlimit(program.holder.known["pid"], resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert (await bounded(told.ended)).exit_code == 0
     assert told.stdout == b"go\n" + bytes(2_000_000) + b"end\n"
 
@@ -359,7 +390,7 @@ async def test_fifty_cancels_of_a_mix_leave_nothing(folder) -> None:
         told = Told()
         program = spawner.spawn(request, told)
         await bounded(told.first)
-        supervisor = program.supervisor
+        supervisor = program.holder.known["pid"]
         family = {process.pid for process in processes.members(b"IOP_RUN_ID=" + request.run_id.encode(), {},
                                                                root=supervisor)}
         program.stop()
@@ -445,7 +476,7 @@ async def test_the_request_is_not_in_the_supervisors_own_arguments(folder) -> No
         shell("echo go; sleep 60 # secret", env={"PATH": PATH, "KEY": "secret"}), told)
     await bounded(told.first)
     for name in ("cmdline", "environ"):
-        assert b"secret" not in content(f"/proc/{program.supervisor}/{name}")
+        assert b"secret" not in content(f"/proc/{program.holder.known['pid']}/{name}")
     program.kill()
     await bounded(told.ended)
 

@@ -1,0 +1,80 @@
+"""The supervisor of one program as its node sees it: the socket to it, and whether it lives.
+
+::
+
+    unwatched --its pid is known--> watched --it has ended--> gone       (once, whatever else comes)
+        |                                                      ^
+        +-- the connection ended, or none could be made -------+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iop.node import control, journal, processes
+from iop.node.remains import same
+from iop.node.watched import Watched
+
+BUSY_S = 0.05               # a supervisor whose backlog is full is asked again
+
+
+class Holder:
+    """`grew(offset)` is called when its journal has grown, and `gone()` once, when it is no more."""
+
+    def __init__(self, reactor: Any, folder: str, grew: Callable[[int], None], gone: Callable[[], None]) -> None:
+        self.state = "unwatched"
+        self.known: dict[str, Any] = {}           # as journal.identity() tells it; whoever reads the journal adds to it
+        self.witnessed = False                    # its program lived when the connection ended
+        self._reactor = reactor
+        self._folder = folder
+        self._tell_gone = gone
+        self._control = control.Control(grew, self._disconnected)
+
+    def connect(self) -> None:
+        """To one that is about to start. Raises OSError."""
+        control.connect(self._reactor, self._folder, self._control)
+
+    def take_up(self) -> None:
+        """One that an earlier start of this node left, living or not."""
+        known = self.known = journal.identity(self._folder)
+        if same(known, "pid", "ticks"):
+            self.watch(known["pid"], known["ticks"])
+        elif known:
+            processes.reap(known["pid"], known["ticks"])      # it was ours before a re-exec
+        self._reach()
+
+    def watch(self, pid: int, start_ticks: int) -> None:
+        """It is this process."""
+        try:
+            Watched(self._reactor, pid, start_ticks, self._gone)
+            self.state = "watched"
+        except OSError:                           # gone already; the end of the connection tells
+            processes.reap(pid, start_ticks)
+
+    def say(self, kind: int, payload: bytes = b"") -> None:
+        """One of iop.node.words; kept until there is a connection."""
+        self._control.say(kind, payload)
+
+    def _reach(self) -> None:
+        try:
+            self.connect()
+        except BlockingIOError:
+            self._reactor.callLater(BUSY_S, self._reach)
+        except OSError:
+            self._disconnected()
+
+    def _disconnected(self) -> None:
+        """It is about to be gone; until it has been reaped it may still look alive."""
+        self._identify()
+        self.witnessed = same(self.known, "child", "child_ticks")
+        if self.state == "unwatched":
+            self._gone()
+
+    def _gone(self) -> None:
+        self._identify()
+        self.state = "gone"
+        self._tell_gone()
+
+    def _identify(self) -> None:
+        self.known = self.known or journal.identity(self._folder)
