@@ -12,10 +12,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from iop.edge.cursor import RunCursor
 from iop.edge.packing import pack
 from iop.edge.recorder import Recorder
 from iop.edge.run import Run
-from iop.edge.runlog import Entry, RunCursor, RunLog
+from iop.edge.runlog import Entry, RunLog
 from iop.errors import HistoryConflict, HistoryGap, IOPError, NoSuchRun
 from iop.events import ENDING_KINDS, ending, ending_of, now_us, outcome_of
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest

@@ -16,6 +16,7 @@ from iop.edge.absence import Absences
 from iop.edge.acks import Acks
 from iop.edge.bus import Bus
 from iop.edge.configs import Configs
+from iop.edge.cursor import RunCursor
 from iop.edge.dispatch import Dispatcher
 from iop.edge.nodefile import NodeFile
 from iop.edge.nodes import Desk, NodeGreeter
@@ -25,7 +26,6 @@ from iop.edge.queue import RunQueue
 from iop.edge.registry import Registry
 from iop.edge.review import Review
 from iop.edge.run import Run
-from iop.edge.runlog import RunCursor
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions, check_session_id
 from iop.errors import Conflict, Draining, InvalidRequest, LinkDown, NoSuchTarget
