@@ -47,6 +47,7 @@ MUTANTS = (
     _mutant("no-heartbeat", directed.a_peer_goes_silent, "not noticed"),
     _mutant("two-endings", directed.a_node_comes_back_after_its_runs_were_given_up, "two endings"),
     _mutant("restart-executes-again", directed.nodes_are_killed_under_their_programs, "executed twice"),
+    _mutant("resume-from-the-start", directed.nodes_are_killed_under_their_programs, "reordered", "phantom"),
 )
 SOON = ("trim-on-send", "two-endings", "restart-executes-again")     # what fits into a minute
 
