@@ -1,8 +1,8 @@
-"""The edge's side of a node's link: who may come in, and what each of its frames does.
+"""The edge's side of a node's link: what each of its frames does.
 
 ::
 
-    Hello --> NodeGreeter --> link_up
+    Hello --> NodeGreeter (greeter.py) --> link_up
     RunsReport ... last  --> look up in history --> Verdicts ... last, NodeConfigPayload
     ConfigApplied, NodeStatus --> the node can be placed on
     EventBatch --> gathered by run --> at the end of the read: RunLog, readers, history; EventAck after the commit
@@ -29,16 +29,14 @@ from iop.edge.reports import Reports
 from iop.edge.run import Run
 from iop.edge.runlog import Hole
 from iop.edge.runs import Runs
-from iop.errors import AuthFailed, Draining, IOPError, NoSuchRun, RemoteProtocolError
-from iop.interfaces import IGreeter, ILinkHandler
-from iop.keys import Key, KeyRing
+from iop.errors import IOPError, NoSuchRun, RemoteProtocolError
+from iop.interfaces import ILinkHandler
+from iop.keys import Key
 from iop.proto.link_pb2 import VERDICT_FENCED, Hello, RunsReport, RunVerdict, Verdicts
 from iop.proto.node_pb2 import ConfigApplied, NodeCommandResponse, NodeStatus
 from iop.proto.run_pb2 import EventBatch, Resend, RunAccepted, RunRejected, Source
 
 log = Logger()
-
-_NOT_YOURS = "The token is not known here, or is another node's; make one with `iop keys new node ID` where the edge runs."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +53,6 @@ class Desk:
     bus: Bus
     answered: Callable[[str, NodeCommandResponse], object]      # a command's id and its answer
     link_lost: Callable[[Any], object]                          # the calls that wait on a link end
-
-
-@implementer(IGreeter)
-class NodeGreeter:
-    """Lets in the nodes whose tokens are in the key ring, each under its own id only."""
-
-    def __init__(self, keyring_of: Callable[[], KeyRing], desk: Desk) -> None:
-        self._keyring_of = keyring_of
-        self._desk = desk
-        self.closed = False              # the edge is stopping
-
-    def greet(self, hello: Hello, remote: str) -> Deferred[NodeLink]:
-        return Deferred.fromCoroutine(self._greet(hello, remote))
-
-    async def _greet(self, hello: Hello, remote: str) -> NodeLink:
-        if self.closed:
-            raise Draining("The edge is stopping.")
-        try:
-            key = self._keyring_of().verify("node", hello.token)
-        except AuthFailed:
-            raise AuthFailed(_NOT_YOURS) from None
-        if key.owner != hello.peer_id:
-            # A stolen or misplaced token: the only refusal of which the audit trail is told, since anyone can cause the
-            # others, as often as they like.
-            await self._desk.history.audit(
-                Source(face="node", principal=key.owner, request_id=hello.instance), "node_refused",
-                {"keyid": key.keyid, "owner": key.owner, "claimed": hello.peer_id, "remote": remote})
-            self._desk.bus.tell("node_refused", node_id=key.owner, claimed=hello.peer_id, remote=remote)
-            raise AuthFailed(_NOT_YOURS)
-        return NodeLink(self._desk, self._desk.registry.known(hello.peer_id), key, hello)
 
 
 @implementer(ILinkHandler)

@@ -18,8 +18,9 @@ from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.cursor import RunCursor
 from iop.edge.dispatch import Dispatcher
+from iop.edge.greeter import NodeGreeter
 from iop.edge.nodefile import NodeFile
-from iop.edge.nodes import Desk, NodeGreeter
+from iop.edge.nodes import Desk
 from iop.edge.operations import Audit, NodeOperations
 from iop.edge.outliving import outliving
 from iop.edge.queue import RunQueue
