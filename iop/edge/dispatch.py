@@ -22,22 +22,14 @@ from twisted.logger import Logger
 
 from iop.edge.bus import EDGE, Bus
 from iop.edge.orders import ANSWER_S, Orders
-from iop.edge.placement import Choice, Wanted, choose
+from iop.edge.placement import Choice
 from iop.edge.queue import RunQueue
 from iop.edge.registry import Node, Registry
 from iop.edge.run import Run
 from iop.edge.runs import Runs
-from iop.edge.sessions import Sessions
+from iop.edge.slots import Slots
 from iop.edge.submit import asks_the_same
-from iop.errors import (
-    Cancelled,
-    Conflict,
-    IOPError,
-    LocalProtocolError,
-    NodeRestarted,
-    NoSuchTarget,
-    QueueTimeout,
-)
+from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget, QueueTimeout
 from iop.events import now_us, outcome_of
 from iop.proto.run_pb2 import Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
@@ -53,13 +45,13 @@ log = Logger()
 class Dispatcher:
     """Places runs, keeps the queue, and lets go of slots."""
 
-    def __init__(self, history: Any, runs: Runs, registry: Registry, queue: RunQueue, sessions: Sessions, bus: Bus,
+    def __init__(self, history: Any, runs: Runs, registry: Registry, slots: Slots, queue: RunQueue, bus: Bus,
                  clock: Any) -> None:
         self._history = history
         self._runs = runs
         self._registry = registry
+        self._slots = slots
         self._queue = queue
-        self._sessions = sessions
         self._bus = bus
         self._clock = clock
         self._orders = Orders(registry, bus, clock, self._not_answered)
@@ -74,14 +66,14 @@ class Dispatcher:
         and HistoryUnavailable; then nothing is left of it.
         """
         record.pin = pin
-        choice = self._choose(request, pin)
+        choice = self._slots.choose(request, pin)
         node = self._registry.get(choice.node_id) if choice.node_id else None
         link = node.link if node is not None else None
         if node is None:
             self._queue.hold()
             record.state, record.node_id = "queued", pin
         else:
-            self._take(node, record, request)
+            self._slots.take(node, record, request)
         try:
             stored = await self._history.create_run(record)
         except BaseException:
@@ -102,28 +94,6 @@ class Dispatcher:
         else:
             self._send(run, link)
         return copy.copy(record)
-
-    def _choose(self, request: RunRequest, pin: str, refused: frozenset[str] = frozenset()) -> Choice:
-        name = (request.adapter, request.target)
-        held_by = self._sessions.node_for(request.session_id, *name) if request.session_id else ""
-        candidates = self._registry.candidates(name)
-        if refused:
-            candidates = [one for one in candidates if one.node_id not in refused]
-            if not candidates:
-                return Choice(obstacle=QueueTimeout())
-        try:
-            return choose(Wanted(*name, labels=request.labels, node_id=pin or held_by), candidates)
-        except NoSuchTarget as error:
-            reason = self._registry.why_not(name)
-            raise NoSuchTarget(f"{error.message} {reason}") if reason else error from None
-
-    def _take(self, node: Node, record: RunRecord, request: RunRequest) -> None:
-        """The decision: from here on the slot is taken."""
-        node.reserve(record.run_id, (record.adapter, record.target))
-        record.state, record.node_id, record.placed_us = "placed", node.node_id, now_us()
-        record.attempt += 1
-        if request.session_id:
-            self._sessions.placed(request.session_id, node.node_id, record.adapter, record.target)
 
     def _give_back(self, node: Node | None, record: RunRecord) -> None:
         if node is None:
@@ -212,7 +182,7 @@ class Dispatcher:
             if like in stuck or run not in self._queue:
                 continue
             try:
-                choice = self._choose(request, pin, refused)
+                choice = self._slots.choose(request, pin, refused)
             except NoSuchTarget as error:        # it was there; it may come back until the deadline
                 choice = Choice(obstacle=error)
             except IOPError as error:
@@ -227,7 +197,7 @@ class Dispatcher:
 
     def _place(self, run: Run, node: Node) -> None:
         self._leave_queue(run)
-        self._take(node, run.record, run.request)
+        self._slots.take(node, run.record, run.request)
         link, record = node.link, run.record
         stored = self._runs.change(run, state="placed", node_id=node.node_id, attempt=record.attempt,
                                    placed_us=record.placed_us)
@@ -261,9 +231,7 @@ class Dispatcher:
     def adopt(self, run: Run, node_id: str, attempt: int) -> None:
         """It waits here, and is under way there: history was set back to before its placement."""
         self._leave_queue(run)
-        self._registry.known(node_id).reserve(run.run_id, (run.record.adapter, run.record.target))
-        if run.request.session_id:
-            self._sessions.placed(run.request.session_id, node_id, run.record.adapter, run.record.target)
+        self._slots.keep(self._registry.known(node_id), run.record, run.request)
         run.sent = True
         self._runs.note(run, state="placed", node_id=node_id, attempt=attempt, placed_us=run.record.placed_us or now_us())
 

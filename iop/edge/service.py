@@ -29,6 +29,7 @@ from iop.edge.review import Review
 from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions, check_session_id
+from iop.edge.slots import Slots
 from iop.errors import Conflict, Draining, InvalidRequest, LinkDown, NoSuchTarget
 from iop.events import now_us
 from iop.interfaces import IEdgeService
@@ -71,7 +72,8 @@ class EdgeService:
         self._bus = Bus(history, clock)
         self._sessions = Sessions(history)
         self._runs = Runs(history, clock, config.edge.tail_bytes)
-        self._dispatcher = Dispatcher(history, self._runs, self._registry, self._queue, self._sessions, self._bus, clock)
+        self._dispatcher = Dispatcher(history, self._runs, self._registry, Slots(self._registry, self._sessions),
+                                      self._queue, self._bus, clock)
         self._absences = Absences(self._runs, clock, config.edge.lost_after_s)
         self._configs = Configs(now_us())
         self._audit = Audit(history, self._bus)
