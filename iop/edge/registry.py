@@ -231,6 +231,22 @@ class Registry:
                         self._aliases.setdefault(alias, name)
         return self._aliases
 
+    def named(self, adapter: str, target: str) -> tuple[str, str, str]:
+        """What a request names: (adapter, target, node_id or ""). Raises NoSuchTarget.
+
+        With an adapter, `target` is one of its targets or node/adapter/target; without one, all that resolve() takes.
+        """
+        if not adapter:
+            return self.resolve(target)
+        if self.offered((adapter, target)):
+            return adapter, target, ""
+        node_id, _, rest = target.partition("/")
+        named, _, target_there = rest.partition("/")
+        if named == adapter and target_there and self.get(node_id) is not None:
+            return adapter, target_there, node_id
+        why = self.why_not((adapter, target))
+        raise NoSuchTarget(f"No node offers {adapter}/{target[:128]}.{' ' + why if why else ''}")
+
     def resolve(self, model: str) -> tuple[str, str, str]:
         """(adapter, target, node_id or "") of a model's name: an exact alias, then adapter/target, then
         node/adapter/target, split at most twice from the left. Raises NoSuchTarget."""

@@ -15,6 +15,7 @@ from iop.edge import health, recovery, submit
 from iop.edge.absence import Absences
 from iop.edge.acks import Acks
 from iop.edge.bus import Bus
+from iop.edge.clients import Clients
 from iop.edge.configs import Configs
 from iop.edge.cursor import RunCursor
 from iop.edge.dispatch import Dispatcher
@@ -30,7 +31,7 @@ from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions, check_session_id
 from iop.edge.slots import Slots
-from iop.errors import Conflict, Draining, InvalidRequest, LinkDown, NoSuchTarget
+from iop.errors import Conflict, Draining, InvalidRequest, LinkDown
 from iop.events import now_us
 from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
@@ -43,7 +44,6 @@ from iop.wholeness import Findings
 
 MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
 STOPPING = "The edge is stopping."
-CUT_OFF = "The edge was started again, and the client is gone."
 EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
 
 log = Logger()
@@ -74,6 +74,7 @@ class EdgeService:
         self._runs = Runs(history, clock, config.edge.tail_bytes)
         self._dispatcher = Dispatcher(history, self._runs, self._registry, Slots(self._registry, self._sessions),
                                       self._queue, self._bus, clock)
+        self._clients = Clients(self._runs, self._dispatcher, clock)
         self._absences = Absences(self._runs, clock, config.edge.lost_after_s)
         self._configs = Configs(now_us())
         self._audit = Audit(history, self._bus)
@@ -102,9 +103,7 @@ class EdgeService:
         self._node_file.load(self._registry)
         await self._sessions.load()
         await recovery.recover(self._history, self._runs, self._dispatcher, self._registry, self._absences)
-        for run in self._runs:           # their clients were cut off when the edge ended, however it did
-            if run.request.HasField("detach_s"):
-                self._clock.callLater(run.request.detach_s, self._cut_off, run)
+        self._clients.expect()
         self._lag.start()
         self._expiry = self._clock.callLater(EXPIRY_S, self._expire_links)
         self._bus.tell("edge_started")
@@ -172,23 +171,10 @@ class EdgeService:
             check_session_id(request.session_id)
         if key is not None:
             submit.check_idempotency_key(key)
-        adapter, target, pin = self._named(request.adapter, request.target)
+        adapter, target, pin = self._registry.named(request.adapter, request.target)
         stored = submit.stored_request(request, source, adapter, target, queue_s=self._queue_s(adapter, target),
                                        retry_safe=self._registry.retry_safe((adapter, target)))
         return await self._dispatcher.accept(submit.record_of(stored, key), stored, pin)
-
-    def _named(self, adapter: str, target: str) -> tuple[str, str, str]:
-        """What a request names: (adapter, target, node_id or ""). `target` may be node/adapter/target."""
-        if not adapter:
-            return self._registry.resolve(target)
-        if self._registry.offered((adapter, target)):
-            return adapter, target, ""
-        node_id, _, rest = target.partition("/")
-        named, _, target_there = rest.partition("/")
-        if named == adapter and target_there and self._registry.get(node_id) is not None:
-            return adapter, target_there, node_id
-        why = self._registry.why_not((adapter, target))
-        raise NoSuchTarget(f"No node offers {adapter}/{target[:128]}.{' ' + why if why else ''}")
 
     def _queue_s(self, adapter: str, target: str) -> float:
         return self._configs.queue_s(adapter, target) or self._config.limits.queue_s or self._config.queue.deadline_s
@@ -206,25 +192,11 @@ class EdgeService:
         return copy.copy(await self._runs.record(run_id))
 
     def attend(self, run_id: str) -> None:
-        run = self._runs.get(run_id)
-        if run is not None:
-            run.clients += 1
-
-    def _cut_off(self, run: Run) -> None:
-        """Its clients were cut off when the edge ended, and none has come again."""
-        if not run.clients:
-            self.abandon(run.run_id, run.request.source, CUT_OFF)
+        self._clients.attend(run_id)
 
     def abandon(self, run_id: str, source: Source, reason: str) -> None:
         """See IEdgeService. Where the edge itself cuts its clients off, since it stops, that is the reason."""
-        run = self._runs.get(run_id)
-        if run is not None:
-            run.clients -= 1
-            if run.clients > 0:
-                return
-            self._dispatcher.cancel(run, source, STOPPING if self._stopping else reason).addErrback(
-                lambda failure: log.warn("run {run_id} is being stopped, which is not stored: {trouble}", run_id=run_id,
-                                         trouble=failure.getErrorMessage()))
+        self._clients.leave(run_id, source, STOPPING if self._stopping else reason)
 
     def give_input(self, run_id: str, data: bytes, end: bool, source: Source) -> Deferred[None]:
         return _start(self._give_input(run_id, data, end, source))
