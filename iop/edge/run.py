@@ -14,7 +14,7 @@ class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
     __slots__ = ("arrival", "clients", "deadline", "instance", "log", "record", "refusals", "refused_by", "request",
-                 "resend_from", "sent", "since_s", "takes_input", "waiting", "waiting_for")
+                 "resend_from", "sent", "since_s", "takes_input", "waiting_for", "when_stored")
 
     def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, arrival: int, since_s: float) -> None:
         self.arrival = arrival                    # which one it is in this process: the order of the queue
@@ -30,7 +30,7 @@ class Run:
         self.resend_from = 0                      # the hole that its node was asked to fill
         self.takes_input: bool | None = None      # its target's word when it was sent; None when that is not known
         self.clients = 0                          # that it is for and that are here
-        self.waiting: list[Any] = []              # Deferreds that fire once it has ended and history has all of it
+        self.when_stored: list[Any] = []          # Deferreds that fire once it has ended and history has all of it
         self.instance = ""                        # the start of its node that is known to have had it
 
     @property

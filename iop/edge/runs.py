@@ -156,14 +156,14 @@ class Runs:
         self._on_committed(run, run.log.committed)
         if run.record.ended and run.log.committed == run.log.last:
             self._runs.pop(run.run_id, None)
-            waiting, run.waiting = run.waiting, []
+            waiting, run.when_stored = run.when_stored, []
             for deferred in waiting:
                 deferred.callback(None)
 
     def stored(self, run: Run) -> Deferred[None]:
         """Fires once history has all of a run that has ended. May be cancelled."""
-        waiting: Deferred[None] = Deferred(run.waiting.remove)
-        run.waiting.append(waiting)
+        waiting: Deferred[None] = Deferred(run.when_stored.remove)
+        run.when_stored.append(waiting)
         return waiting
 
     def _refused(self, run: Run) -> None:
