@@ -24,7 +24,8 @@ class ISpawner(Interface):
         """End a survivor that nobody wants, and remove what is kept of it; a Deferred that fires when that is done."""
 
     def forget(run_id):
-        """Remove what is kept of the ended programs of a run, whose ending is safe elsewhere; a Deferred."""
+        """Remove what is kept of the programs of a run, whose ending is safe elsewhere, and end what runs nevertheless; a
+        Deferred."""
 
 
 class IProgram(Interface):

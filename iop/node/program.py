@@ -99,11 +99,11 @@ class Program:
         self.holder.say(words.CLOSE_INPUT)
 
     def stop(self) -> None:
-        self.holder.say(words.STOP)
+        self.holder.end(words.STOP)
 
     def kill(self) -> None:
         """Cut the ladder short."""
-        self.holder.say(words.KILL)
+        self.holder.end(words.KILL)
         self.resume()
 
     def pause(self) -> None:

@@ -84,7 +84,8 @@ class Spawner:
 
     def forget(self, run_id: str) -> Deferred[None]:
         found = threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), _keys, self._folder)
-        found.addCallback(lambda keys: self._remove([key for key in keys if key[0] == run_id and key not in self._programs]))
+        found.addCallback(lambda keys: defer.gatherResults(
+            [self.discard(*key) if key in self._programs else self._remove([key]) for key in keys if key[0] == run_id]))
         return found.addErrback(lambda failure: log.warn("run {run_id}: what is kept of its program cannot be removed: "
                                                          "{reason}", run_id=run_id, reason=failure.getErrorMessage()))
 

@@ -5,7 +5,9 @@ Twisted reaps what its own spawnProcess started, and after a re-exec it does not
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +29,11 @@ class Watched:
 
     def fileno(self) -> int:
         return self._descriptor
+
+    def signal(self, number: int) -> None:
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):    # it has ended, and is not reaped yet
+                signal.pidfd_send_signal(self._descriptor, number)
 
     def logPrefix(self) -> str:
         return f"process {self._pid}"

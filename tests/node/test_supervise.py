@@ -7,6 +7,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from twisted.internet import defer, reactor, threads
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
+from iop.node import holder as holder_module
 from iop.node import journal, processes, spawn
 from iop.node.holder import Holder
 from iop.node.spawn import Spawner
@@ -50,6 +52,13 @@ def one_file(folder: str, pattern: str) -> Path:
 
 def content(path: str) -> bytes:
     return Path(path).read_bytes()
+
+
+def connected_to(path: Path) -> socket.socket:
+    """As somebody who is not its node."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(path))
+    return connection
 
 
 def write_journal(folder: str, data: bytes) -> None:
@@ -249,6 +258,51 @@ async def test_a_supervisor_whose_folder_was_removed_ends_its_run(folder) -> Non
     shutil.rmtree(folder)
     await until(lambda: survivors(request.run_id) == [])
     await bounded(told.ended)
+
+
+# --- a supervisor that is disturbed
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_whose_connection_is_taken_connects_again_and_nothing_is_unheard(folder, monkeypatch) -> None:
+    monkeypatch.setattr(holder_module, "AGAIN_S", 0.1)
+    request, told = shell("echo go; read line; echo $line; exec sleep 300", keep_input=True), Told()
+    program = Spawner(reactor, folder).spawn(request, told)
+    await bounded(told.first)
+    for _ in range(3):
+        with connected_to(one_file(folder, "*/control")):
+            await deferLater(reactor, 0.3)
+    program.write(b"on\n")
+    await until(lambda: told.stdout == b"go\non\n")
+    with connected_to(one_file(folder, "*/control")):
+        program.stop()                         # into a connection that is no more, perhaps
+        assert (await bounded(told.ended)).steps == ("SIGINT",)
+
+
+@pytest_twisted.ensureDeferred
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_supervisor_that_was_stopped_goes_on_to_end_its_program(folder, how: str) -> None:
+    request, told = shell("echo go; exec sleep 300"), Told()
+    program = Spawner(reactor, folder).spawn(request, told)
+    await bounded(told.first)
+    os.kill(program.holder.known["pid"], signal.SIGSTOP)
+    getattr(program, how)()
+    ending = await bounded(told.ended)
+    assert ending.steps and not ending.lost and survivors(request.run_id) == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_supervisor_that_hears_nothing_is_killed_with_its_program(folder, monkeypatch) -> None:
+    """Of a run that has ended without it."""
+    monkeypatch.setattr(holder_module, "FORCE_S", 0.3)
+    monkeypatch.setattr(holder_module, "GO_ON", 0)
+    request, told = shell("setsid sleep 300 & echo go; exec sleep 300"), Told()
+    spawner = Spawner(reactor, folder)
+    program = spawner.spawn(request, told)
+    await bounded(told.first)
+    os.kill(program.holder.known["pid"], signal.SIGSTOP)
+    await bounded(spawner.forget(request.run_id))
+    assert (await bounded(told.ended)).found
+    assert survivors(request.run_id) == [] and os.listdir(folder) == []
 
 
 # --- output
