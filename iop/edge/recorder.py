@@ -2,7 +2,8 @@
 
 ::
 
-    nothing is under way --> all that waits goes to history, in one write
+    nothing is under way --> all that waits goes to history, in one write; the next one not within 50 ms, unless it is much
+                             or says that a run began or ended
     a write is under way --> what comes meanwhile is the next one, one row a run
 
 A history that cannot be written stops nothing that runs: the batches stay in their logs, nothing is acknowledged, and the
@@ -23,6 +24,8 @@ from iop.edge.runlog import Entry
 from iop.errors import HistoryUnavailable
 from iop.records import BatchRow
 
+PACE_S = 0.05                    # between two writes: a commit costs as much as a hundred events, and only a node whose
+PACE_BYTES = 256 * 1024          # window is full waits for one: a quarter of a run's window goes at once
 AGAIN_S = 1.0                    # between two tries while history cannot be written
 
 log = Logger()
@@ -77,12 +80,19 @@ class Recorder:
         self._pending: dict[Run, deque[Row]] = {}    # all that is not known to be committed
         self._waiting: list[Row] = []                # of these, what is to be sent
         self._under_way = 0              # writes
+        self._waiting_bytes = 0
+        self._urgent = False             # what waits changes what people see of a run
+        self._next_at = 0.0              # when the next write is due
+        self._paced: Any = None
         self._stalled: set[Run] = set()
         self._again: Any = None
         self.trouble = ""                # why history could not be written the last time; empty when it can
 
     def write(self, run: Run, entry: Entry, changes: dict[str, Any] | None) -> None:
         """Append `entry` to history, with column `changes` of its run, at the next flush or soon after."""
+        self._waiting_bytes += entry.size
+        if changes:
+            self._urgent = True
         rows = self._pending.get(run)
         if rows is None:
             rows = self._pending[run] = deque()
@@ -100,13 +110,27 @@ class Recorder:
 
     def flush(self) -> None:
         """Called when a read has told all it has."""
-        if not self._under_way:
+        if self._under_way or not self._waiting:
+            return
+        wait_s = self._next_at - self._clock.seconds()
+        if self._urgent or wait_s <= 0 or self._waiting_bytes >= PACE_BYTES:
             self.hurry()
+        elif self._paced is None:
+            self._paced = self._clock.callLater(wait_s, self._due)
+
+    def _due(self) -> None:
+        self._paced = None
+        self.flush()
 
     def hurry(self) -> None:
         """Give history all that waits: what is written next of a run's columns must not overtake it."""
         if self._waiting:
             rows, self._waiting = self._waiting, []
+            self._waiting_bytes, self._urgent = 0, False
+            self._next_at = self._clock.seconds() + PACE_S
+            if self._paced is not None:
+                self._paced.cancel()
+                self._paced = None
             self._send(rows)
 
     def _send(self, rows: list[Row]) -> None:
@@ -169,7 +193,8 @@ class Recorder:
                 self._send(list(self._pending[run]))
 
     def stop(self) -> None:
-        """Try no more."""
+        """Try no more; what waited for its pace goes now."""
+        self.hurry()
         if self._again is not None:
             self._again.cancel()
             self._again = None

@@ -23,6 +23,8 @@ from iop.store.store import Store
 from iop.store.work import Write
 from iop.store.writer import HistoryWriter
 
+EVENT_WAIT_S = 0.02      # of a lifecycle event for a commit to go with: most come just before one of a run
+
 # What update_run and append may set, with the types of its values.
 _CHANGEABLE: dict[str, Any] = {column.name: column.type.python_type for column in tables.runs.columns
                                if column.name != "run_id"} | {"idempotency_key": (str, type(None))}
@@ -86,7 +88,8 @@ class History:
 
     def append_event(self, event: node_pb2.EdgeNodeEvent) -> Deferred:
         packed = event.SerializeToString()
-        return self._store.write("event", (event.at_us, event.kind, event.node_id, event.run_id, packed), len(packed))
+        return self._store.write("event", (event.at_us, event.kind, event.node_id, event.run_id, packed), len(packed),
+                                 EVENT_WAIT_S)
 
     def audit(self, source: run_pb2.Source, action: str, detail: object) -> Deferred:
         words = detail if isinstance(detail, str) else json.dumps(detail, ensure_ascii=False, default=str)

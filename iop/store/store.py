@@ -176,9 +176,9 @@ class Store:
 
     # --- work ---
 
-    def write(self, kind: str, values: Any, size: int = 0) -> Deferred:
-        """Queue a write that waits for the database however long it takes."""
-        return self._put(Write(kind, values, size))
+    def write(self, kind: str, values: Any, size: int = 0, wait_s: float = 0.0) -> Deferred:
+        """Queue a write that waits for the database however long it takes, and up to `wait_s` for another to go with."""
+        return self._put(Write(kind, values, size), wait_s)
 
     def write_soon(self, kind: str, values: Any, size: int = 0, *, withdraw: bool = False) -> Deferred:
         """Queue a write whose caller is told HistoryUnavailable after 5 s. It stays queued, or is withdrawn."""
@@ -188,9 +188,9 @@ class Store:
             self._patience.watch(write, withdraw=withdraw)
         return deferred
 
-    def _put(self, write: Write) -> Deferred:
+    def _put(self, write: Write, wait_s: float = 0.0) -> Deferred:
         try:
-            return self._writing.put_write(write)
+            return self._writing.put_write(write, wait_s)
         except IOPError as error:
             return defer.fail(error)
 

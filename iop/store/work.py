@@ -67,17 +67,28 @@ class Work:
         self._questions = 0          # reads that were put in and not answered
         self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._awake = False
+        self._waiting: Any = None    # the call that wakes the thread for what can wait
 
     # --- on the reactor thread ---
 
-    def put_write(self, write: Write) -> Deferred:
-        """Queue it; fires after the commit with its result. Raises HistoryUnavailable once closing."""
+    def put_write(self, write: Write, wait_s: float = 0.0) -> Deferred:
+        """Queue it; fires after the commit with its result. Raises HistoryUnavailable once closing.
+
+        With `wait_s` it goes with the next one that does not wait, or after so long.
+        """
         self._check_open()
         deferred = write.deferred
         self.backlog += 1
         self.writes.append(write)
-        self._wake()
+        if not wait_s:
+            self._wake()
+        elif self._waiting is None and not self._awake:
+            self._waiting = self._reactor.callLater(wait_s, self._waited)
         return deferred
+
+    def _waited(self) -> None:
+        self._waiting = None
+        self._wake()
 
     def put_read(self, reading: Reading) -> Deferred:
         """Queue it; fires with what it returns. Raises HistoryUnavailable once closing."""
@@ -97,6 +108,9 @@ class Work:
             raise HistoryUnavailable("The history is closed.")
 
     def _wake(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
         if not self._awake:
             self._awake = True
             self._wakeups.put(None)

@@ -11,6 +11,7 @@ from zope.interface import implementer
 
 from iop import config, yamlfile
 from iop.config import EdgeConfig, EdgeIdentity, Listen, NodeEntry, QueueConfig
+from iop.edge.recorder import PACE_S
 from iop.edge.service import EdgeService
 from iop.events import ending, output, started
 from iop.interfaces import ILinkHandler
@@ -68,6 +69,7 @@ class FakeNode:
         self.got: list[tuple[str, Any]] = []
         self.down: Any = None
         self._reports = reports
+        self._clock = edge.clock
         self.pair = LinkPair(edge.handler_for, self, edge.clock, peer_id=node_id, instance=instance,
                              peers=edge.peers)
 
@@ -111,8 +113,11 @@ class FakeNode:
         return request
 
     def emit(self, request: RunRequest, first_seq: int, *events: RuntimeEvent) -> None:
+        """A batch, and then so long a quiet that the next one is not held back for it by history."""
         self.send("event_batch", EventBatch(run_id=request.run_id, attempt=request.attempt, first_seq=first_seq,
                                             events=events))
+        self._clock.advance(PACE_S)
+        self.pair.pump()
 
     def play(self, request: RunRequest, *texts: str) -> None:
         """A whole run: started, the texts, completed; a batch for each."""

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from iop.edge.packing import MERGED_BYTES, pack, unpack
-from iop.edge.recorder import AGAIN_S, Recorder
+from iop.edge.recorder import AGAIN_S, PACE_BYTES, PACE_S, Recorder
 from iop.edge.runlog import Entry
 from iop.errors import Conflict, HistoryUnavailable
 from iop.events import output
@@ -61,12 +61,33 @@ def test_what_comes_during_a_commit_is_one_row_a_run_in_the_next(desk: Desk) -> 
         desk.recorder.flush()
     assert len(desk.writes) == 1
     assert desk.recorder.backlog == 2
+    desk.clock.advance(PACE_S)
     desk.writes[0][1].callback(None)
     assert desk.rows(1) == [("one", 2, 4, None), ("other", 2, 4, None)]
     batch = unpack(desk.writes[1][0][0].packed)
     assert (batch.first_seq, len(batch.events)) == (2, 3)
     desk.writes[1][1].callback(None)
     assert desk.told == ["one 1", "one 2", "one 3", "one 4", "other 2", "other 3", "other 4"]
+
+
+def test_a_trickle_is_written_at_a_pace_and_what_people_see_or_a_window_waits_for_at_once(desk: Desk) -> None:
+    for seq in (1, 2, 3):
+        desk.write(desk.one, seq)
+        desk.recorder.flush()
+        for _, done in desk.writes:
+            if not done.called:
+                done.callback(None)
+    assert [desk.rows(0), desk.recorder.backlog] == [[("one", 1, 1, None)], 1]
+    desk.clock.advance(PACE_S)
+    assert desk.rows(1) == [("one", 2, 3, None)]
+    desk.writes[1][1].callback(None)
+    desk.write(desk.one, 4, size=PACE_BYTES)
+    desk.recorder.flush()
+    assert desk.rows(2) == [("one", 4, 4, None)]
+    desk.writes[2][1].callback(None)
+    desk.write(desk.one, 5, {"state": "completed"})
+    desk.recorder.flush()
+    assert desk.rows(3) == [("one", 5, 5, {"state": "completed"})]
 
 
 def test_in_a_hurry_no_commit_is_waited_for(desk: Desk) -> None:
@@ -102,6 +123,7 @@ def test_what_failed_is_tried_again_as_the_same_rows_with_all_that_came_since(de
     desk.write(desk.one, 3)
     desk.write(desk.other, 1)
     desk.recorder.flush()
+    desk.clock.advance(PACE_S)
     assert desk.rows(1) == [("other", 1, 1, None)], "nothing of a run may be stored before what failed of it"
     assert desk.recorder.trouble
     desk.clock.advance(AGAIN_S)
