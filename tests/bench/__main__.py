@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import subprocess
 import traceback
 
@@ -31,6 +32,7 @@ SECTIONS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", default="", metavar="FILE", help="write all figures there, too")
+    parser.add_argument("--rounds", type=int, default=0, help="how often each is measured, instead of 3 to 5 times")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help="of " + ", ".join(SECTIONS))
     asked = parser.parse_args()
     if unknown := set(asked.sections) - set(SECTIONS):
@@ -39,7 +41,8 @@ def main() -> None:
     for section in asked.sections or SECTIONS:
         print(f"== {section}: {SECTIONS[section]}", flush=True)
         try:
-            importlib.import_module(section).measure(rows)
+            measure = importlib.import_module(section).measure
+            measure(rows, *([asked.rounds] if asked.rounds and "rounds" in inspect.signature(measure).parameters else []))
         except (SystemExit, OSError, ValueError, subprocess.SubprocessError) as error:
             rows.missing(f"all of {section}", str(error) or type(error).__name__)
             if not isinstance(error, SystemExit):

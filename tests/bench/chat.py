@@ -49,16 +49,16 @@ def _against(rows: Rows, results: Results, mode: str, figure: str, what: str, un
         rows.at_most(f"{what} / {name}", ours / theirs, "x", goal, note, iop=ours, other=theirs)
 
 
-def measure(rows: Rows, rounds: str = "3") -> None:
+def measure(rows: Rows, rounds: int = 3) -> None:
     here = {"direct": True, "nginx": shutil.which("nginx"), "iop": True, "litellm": os.environ.get("LITELLM")}
     names = [name for name, found in here.items() if found]
-    flat_out = gateways(names, "--modes", "n1,n,s", "--rounds", rounds, "--gap-ms", "0")
+    flat_out = gateways(names, "--modes", "n1,n,s", "--rounds", str(rounds), "--gap-ms", "0")
     for name, goal in (("litellm", 30.0), ("nginx", None)):
         _against(rows, flat_out, "n", "server_cpu_ms_per_req", "CPU a plain request", "ms", name, goal, goal is not None)
     for name, goal in (("litellm", 60.0), ("nginx", 2.5)):
         _against(rows, flat_out, "s", "server_cpu_us_per_chunk", "CPU a streamed chunk", "us", name, goal, name == "litellm")
-    paced = gateways([name for name in names if name != "litellm"], "--modes", "s,p", "--rounds", rounds, "--gap-ms", "20",
-                     "--cs", "40", "--ns", "80", "--chunks", "50")
+    paced = gateways([name for name in names if name != "litellm"], "--modes", "s,p", "--rounds", str(rounds),
+                     "--gap-ms", "20", "--cs", "40", "--ns", "80", "--chunks", "50")
     added = {name: median(paced, "p", name, "ttft_ms_p50") - median(paced, "p", "direct", "ttft_ms_p50")
              for name in names if f"p/{name}" in paced}
     rows.at_most("added time to first token, paced, p50", added["iop"], "ms", 5,
@@ -67,4 +67,4 @@ def measure(rows: Rows, rounds: str = "3") -> None:
 
 
 if __name__ == "__main__":
-    measure(Rows(), *sys.argv[1:2])
+    measure(Rows(), int(sys.argv[1]) if len(sys.argv) > 1 else 3)
