@@ -16,10 +16,11 @@ from iop.edge.routes_runs import RunRoutes
 from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
 from iop.metrics import Metrics
+from iop.web.admission import Admission
 from iop.web.request import Request
 from iop.web.responses import Response, encode
 from iop.web.route import PUBLIC, Route, RouteTable
-from iop.web.site import Gate, Site
+from iop.web.site import Site
 
 
 def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: IReactorTime) -> RouteTable:
@@ -43,4 +44,4 @@ def make_site(edge: IEdgeService, keyring_of: Callable[[], KeyRing], config: Htt
     """The factory to listen with. `keyring_of` is asked at each request, so that a reload of the keys counts at once."""
     table = make_table(edge, config, metrics, clock)
     names = [*config.names, *([] if config.host in ("0.0.0.0", "::", "") else [config.host])]  # noqa: S104
-    return Site(Gate(table, keyring_of, names), clock, metrics)
+    return Site(Admission(table, keyring_of, names), clock, metrics)

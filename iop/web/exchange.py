@@ -29,7 +29,7 @@ _ALWAYS = b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-
 class ISiteOfRequest(Protocol):
     """What a request and its channel need of the site that made them."""
 
-    gate: Any
+    admission: Any
     channels: set[Any]
 
     def now(self) -> float: ...
@@ -64,7 +64,7 @@ class HttpRequest(http.Request):
         """Decide on the request before its body. A refusal is kept, for the channel to answer with."""
         self.method, self.uri, self.clientproto = method, target, version
         try:
-            self.asked, route = self._site.gate.admit(method, target, version, self.requestHeaders, self.getHost().host)
+            self.asked, route = self._site.admission.admit(method, target, version, self.requestHeaders, self.getHost().host)
             self.route_label = route.path
             self._handler, self._limit = route.handler, route.body_limit
             if length is not None and length > self._limit:

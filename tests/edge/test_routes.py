@@ -45,7 +45,7 @@ def world():
     return World()
 
 
-ROUTES = World().site.gate.table.routes
+ROUTES = World().site.admission.table.routes
 RUN = {"run_id": "0" * 32, "node_id": "n1", "session_id": "s1", "model...": "tiny"}
 
 

@@ -7,9 +7,10 @@ from twisted.logger import capturedLogs
 
 from iop.keys import KeyRing
 from iop.testing.web import Wire
+from iop.web.admission import Admission
 from iop.web.responses import json_response
 from iop.web.route import PUBLIC, Route, RouteTable
-from iop.web.site import Gate, Site
+from iop.web.site import Site
 
 PIECES = st.sampled_from([
     b"GET /a HTTP/1.1\r\n", b"POST /a HTTP/1.1\r\n", b"GET /a HTTP/1.0\r\n", b"Host: localhost\r\n", b"Content-Length: 3\r\n",
@@ -29,7 +30,7 @@ async def _echo(request):
 
 def _wire():
     table = RouteTable([Route(method, "/a", PUBLIC, _echo, "", body_limit=100) for method in ("GET", "POST")])
-    return Wire(Site(Gate(table, lambda: KeyRing([])), Clock()))
+    return Wire(Site(Admission(table, lambda: KeyRing([])), Clock()))
 
 
 def _fed(data, cuts):

@@ -10,9 +10,10 @@ from twisted.logger import capturedLogs
 from iop.errors import NoNode
 from iop.keys import SCOPES, KeyRing, make_key
 from iop.testing.web import Wire
+from iop.web.admission import Admission
 from iop.web.responses import Response, StreamResponse, json_response
 from iop.web.route import PUBLIC, Route, RouteTable
-from iop.web.site import Gate, Site
+from iop.web.site import Site
 
 
 class Source:
@@ -58,7 +59,7 @@ class World:
             Route("GET", "/full", "runs:read", self.full, ""),
         ])
         ring = KeyRing([key, reader])
-        self.site = Site(Gate(table, lambda: ring, ["edge.example"]), self.clock, self)
+        self.site = Site(Admission(table, lambda: ring, ["edge.example"]), self.clock, self)
 
     def http_answered(self, route, method, status, seconds):
         self.answered.append((route, status))
