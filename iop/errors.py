@@ -21,6 +21,11 @@ class IOPError(Exception):
         self.hint = hint or self.default_hint
         super().__init__(self.message)
 
+    @property
+    def sentence(self) -> str:
+        """The message and what to do next, in one line."""
+        return f"{self.message} {self.hint}".strip()
+
     def as_dict(self) -> dict[str, object]:
         """The error object of the management API (contract.md)."""
         return {"code": self.code, "message": self.message, "retryable": self.retryable, "hint": self.hint}

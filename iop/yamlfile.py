@@ -43,7 +43,7 @@ class Document(NamedTuple):
         try:
             yield
         except ConfigError as error:
-            raise self.error(path, f"{error.message} {error.hint}".strip()) from None
+            raise self.error(path, error.sentence) from None
 
 
 class _Loader(yaml.SafeLoader):

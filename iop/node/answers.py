@@ -47,5 +47,4 @@ def _failed(failure: Failure, request: NodeCommandRequest) -> NodeCommandRespons
     if not isinstance(error, IOPError):
         log.failure("the command {command_id} failed", failure, command_id=request.command_id)
         error = IOPError("The command failed inside the node; its log has the details.")
-    message = f"{error.message} {error.hint}".strip()
-    return NodeCommandResponse(command_id=request.command_id, code=error.code, message=message)
+    return NodeCommandResponse(command_id=request.command_id, code=error.code, message=error.sentence)

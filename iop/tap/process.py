@@ -39,7 +39,7 @@ class Options(usage.Options):
         try:
             self.read(os.path.abspath(self["config"]))
         except IOPError as error:
-            sys.stderr.write(f"{error.message} {error.hint}".strip() + "\n")
+            sys.stderr.write(f"{error.sentence}\n")
             raise SystemExit(CONFIG_REFUSED) from None
 
     def read(self, file: str) -> None:
@@ -73,7 +73,7 @@ def why_not(error: Any) -> str:
             return f"{where} is taken: another process listens there. End that one, or choose another port under `listen`."
         return f"Nobody can listen at {where} here: {getattr(error.socketError, 'strerror', '') or error.socketError}."
     if isinstance(error, IOPError):
-        return f"{error.message} {error.hint}".strip()
+        return error.sentence
     return str(error)
 
 

@@ -59,7 +59,7 @@ class Restart:
                 raise Conflict("This node was started by a twistd that went into the background; start it with --nodaemon.")
             self._check()
         except IOPError as error:
-            log.error("the node goes on as it was: {why}", why=f"{error.message} {error.hint}".strip())
+            log.error("the node goes on as it was: {why}", why=error.sentence)
             self._lock.restart_asked(error.message)
             raise
         log.info("starting again in place")

@@ -103,8 +103,7 @@ def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | N
     if dialect == OPENAI:
         if not error.retryable and status in SDK_RETRIES:
             told.setdefault("x-should-retry", "false")
-        message = f"{error.message} {error.hint}".strip()
-        return json_response(openai_error(error.code, message, status), status, told)
+        return json_response(openai_error(error.code, error.sentence, status), status, told)
     return json_response({"error": error.as_dict()}, status, told)
 
 
