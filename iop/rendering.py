@@ -171,16 +171,21 @@ def error_text(error: IOPError, json: bool, *, head: str = "error") -> str:
     return safe_tty(f"{head}: {error.message}{hint}\n")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 run", "2 runs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def findings_text(found: Mapping[str, Any]) -> str:
     """What verifying a run has found (iop.wholeness), a sentence a line."""
-    lines = [f"{found['run_id']} is {'whole' if found['whole'] else 'NOT whole'}: {found['events']} events, "
-             f"{found['bytes']} bytes of output, digest {found['digest'][:16]}…"]
+    lines = [f"{found['run_id']} is {'whole' if found['whole'] else 'NOT whole'}: {counted(found['events'], 'event')}, "
+             f"{counted(found['bytes'], 'byte')} of output, digest {found['digest'][:16]}…"]
     lines += [f"The events {gap['first']} to {gap['last']} ({gap['missing']}) are lost." for gap in found["gaps"]]
     lines += found["faults"]
     if found["checked"] == "numbers" and found["state"] in ENDINGS:
         lines.append("Its ending was made by the edge, without its node's totals: only the numbering was checked.")
     if found["late"]:
-        lines.append(f"{found['late']} events came after its ending; they are kept apart.")
+        lines.append(f"After its ending came {counted(found['late'], 'event')}, kept apart.")
     return "".join(f"{safe_line(line)}\n" for line in lines)
 
 
@@ -211,5 +216,5 @@ _NOTES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "status": lambda event: " ".join(filter(None, (event.get("word"), event.get("detail")))),
     "artifact": lambda event: f"made {event.get('name', '')} ({event.get('bytes', 0)} bytes)",
     "truncated": lambda event: f"{event['dropped_bytes']} bytes of {event['channel']} were dropped",
-    "gap": lambda event: f"{event['missing']} events are missing here",
+    "gap": lambda event: f"missing here: {counted(event['missing'], 'event')}",
 }

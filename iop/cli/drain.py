@@ -12,7 +12,7 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.errors import StillRunning
 from iop.cli.output import print_json
-from iop.rendering import safe_line
+from iop.rendering import counted, safe_line
 
 LOOK_S = 0.5             # between two looks at the node while waiting
 
@@ -65,6 +65,5 @@ def _told(node: dict[str, Any]) -> str:
     name, running = node["node_id"], node["running"]
     if not node["draining"]:
         return f"{name} takes runs again."
-    runs = f"{running} run{'' if running == 1 else 's'}"
     where = "" if node["state"] == "up" else ", and is not connected"
-    return f"{name} takes no new runs; " + (f"{runs} still there{where}." if running else "none is there.")
+    return f"{name} takes no new runs; " + (f"{counted(running, 'run')} still there{where}." if running else "none is there.")

@@ -69,7 +69,7 @@ def test_what_is_missing_is_told_and_the_exit_code_is_1(iop: Any) -> None:
         f"{RUN} is NOT whole: 4 events, 3 bytes of output, digest abababababababab…",
         "The events 1.3 to 1.4 (2) are lost.", "There are 2 events, and its node told 5.",
         "Its ending was made by the edge, without its node's totals: only the numbering was checked.",
-        "7 events came after its ending; they are kept apart."]
+        "After its ending came 7 events, kept apart."]
     result, _ = iop([found], "verify", RUN, "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (1, found)
 
