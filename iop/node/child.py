@@ -40,6 +40,15 @@ def start(argv: Sequence[bytes], folder: bytes, environment: dict[bytes, bytes],
     return pid
 
 
+def explain(report: bytes, program: str, folder: str) -> str:
+    """What a `report` of start() says, as a sentence."""
+    number, _, what = report.decode("ascii").partition(" ")
+    reason = os.strerror(int(number)) if number.isdigit() else "the exec failed"
+    if what == "folder":
+        return f"The folder {folder} cannot be entered: {reason}."
+    return f"{program} could not be started: {reason}."
+
+
 def _become(argv: Sequence[bytes], folder: bytes, environment: dict[bytes, bytes], stdio: tuple[int, int, int], report: int,
             parent: int) -> None:
     what = "program"

@@ -15,10 +15,9 @@ class Input:
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        self._pipe = -1
+        self._pipe = -1                          # before there is one, and once it is closed
         self._waiting: collections.deque[bytes] = collections.deque()
         self._closing = False
-        self._over = False
         self._watched = False
 
     def attach(self, pipe: int) -> None:
@@ -35,7 +34,7 @@ class Input:
         self._write()
 
     def _write(self) -> None:
-        if self._pipe < 0 or self._over:
+        if self._pipe < 0:
             return
         try:
             while self._waiting:
@@ -55,4 +54,4 @@ class Input:
             self._watched = False
         if not self._waiting and self._closing:
             os.close(self._pipe)
-            self._over = True
+            self._pipe = -1

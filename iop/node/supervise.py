@@ -14,6 +14,7 @@ socket, descriptor 2 a file in its folder. Words: iop.node.words; records: iop.n
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import signal
@@ -23,20 +24,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from iop.node import child, journal, processes, words
+from iop.node import child, journal, processes, signals, words
 from iop.node.connection import Connection
 from iop.node.ladder import LEFT_BEHIND_S, Course, Ladder
+from iop.node.output import Output
 from iop.node.stdin import Input
 
 LISTENER = 3
-READ_BYTES = 64 * 1024
 QUOTA_BYTES = 64 * 1024 * 1024   # the journal ahead of what was kept; twice that for what a program says while it ends
 REQUEST_S = 10.0                 # without a word before GO, it goes
-DRAIN_QUIET_S = 1.0              # after the exit: pipes that say nothing for this long are closed
-DRAIN_LIMIT_S = 5.0              # and all are, after this long
 LOOK_S = 10.0                    # how often it looks whether its folder is still there
 RETRY_S = 1.0                    # a disk that takes nothing is tried again
-RECORDS = {1: journal.STDOUT, 2: journal.STDERR}
 
 now = time.monotonic
 
@@ -58,14 +56,12 @@ class Supervisor:
         self._node = Connection(self._selector)
         self._request: dict[str, Any] = {}
         self._input = Input(self._selector)
+        self._output = Output(self._selector, self._journal)
         self._ladder: Ladder | None = None
         self._courses: list[Course] = []
         self._ending: dict[str, Any] | None = None
-        self._pipes: dict[int, int] = {}         # descriptor: 1 or 2
-        self._started = False                    # the exec went well
-        self._reading = False
         self._report = b""                       # what went wrong with the exec
-        self._read_at = 0.0
+        self._due = 0.0                          # when a course wants to go on
         self._retry_at = 0.0
         self._heard_at = now()                   # before GO
         self._stopping = False
@@ -76,7 +72,7 @@ class Supervisor:
     # --- the loop
 
     def run(self) -> None:
-        self._signals = listen_for_signals()
+        self._signals = signals.listen()
         self._watch(self._signals, self._signal_came)
         self._watch(self._listener, self._node_came)
         self._journal.begin()
@@ -88,12 +84,18 @@ class Supervisor:
 
     def _patience(self) -> float:
         """Seconds until something is due."""
-        due = [self._due] if self._courses else []
+        due = [now() + LOOK_S, self._goes_at()]
+        if self._courses:
+            due.append(self._due)
         if self._journal.waiting:
             due.append(self._retry_at)
-        if not self.pid:
-            due.append(0.0 if self._node.gone else self._heard_at + REQUEST_S)
-        return max(0.0, min(due) - now()) if due else LOOK_S
+        return max(0.0, min(due) - now())
+
+    def _goes_at(self) -> float:
+        """When it goes without having started anything; never, once it has, or is going."""
+        if self.pid or self._ending is not None:
+            return math.inf
+        return 0.0 if self._node.gone else self._heard_at + REQUEST_S
 
     def _go_on(self) -> None:
         """After all that happened at once."""
@@ -101,9 +103,9 @@ class Supervisor:
             self._journal.flush()
             self._retry_at = now() + RETRY_S
         self._run_courses()
-        if not self.pid and self._ending is None and (self._node.gone or now() >= self._heard_at + REQUEST_S):
+        if now() >= self._goes_at():
             self._end(error="The node stopped before the program was started.")
-        self._read_or_not()
+        self._output.read_while(self._journal_may_grow())
         self._node.tell(self._journal.end)
         if now() >= self._looked_at + LOOK_S:
             self._looked_at = now()
@@ -141,24 +143,17 @@ class Supervisor:
     def _node_said(self) -> None:
         for kind, payload in self._node.read():
             self._heard_at = now()
-            if kind == words.REQUEST:
-                self._request = json.loads(payload)
-            elif kind == words.INPUT:
-                self._input.write(payload)
-            elif kind == words.CLOSE_INPUT:
-                self._input.close()
-            elif kind == words.GO and not self.pid and self._ending is None:
-                self._start()
-            elif kind == words.STOP:
-                self._stop()
-            elif kind == words.KILL:
-                self._stop(hurried=True)
-            elif kind == words.KEPT:
-                self._journal.forget(*words.PLACE.unpack(payload))
+            if kind in HEARD:
+                HEARD[kind](self, payload)
+
+    def _requested(self, payload: bytes) -> None:
+        self._request = json.loads(payload)
 
     # --- the program
 
     def _start(self) -> None:
+        if self.pid or self._ending is not None:
+            return
         request = self._request
         pipes: list[int] = []
         try:
@@ -180,12 +175,11 @@ class Supervisor:
         self._input.attach(input_write)
         if request["null"]:
             self._input.close()
-        self._pipes = {out_read: 1, err_read: 2}
-        self._watch(report_read, lambda: self._reported(report_read))
+        self._watch(report_read, lambda: self._reported(report_read, out_read, err_read))
         self._journal.head |= {"child": self.pid, "child_ticks": processes.start_ticks(self.pid)}
         self._ladder = Ladder(self, request["run_id"])
 
-    def _reported(self, descriptor: int) -> None:
+    def _reported(self, descriptor: int, stdout: int, stderr: int) -> None:
         """The exec went well (nothing to read), or why not."""
         data = os.read(descriptor, 100)
         if data:
@@ -194,20 +188,12 @@ class Supervisor:
         self._selector.unregister(descriptor)
         os.close(descriptor)
         if self._report:
-            self._end(error=self._explain(self._report.decode("ascii")))
+            self._end(error=child.explain(self._report, self._request["argv"][0], self._request["cwd"]))
             return
-        self._started = True
+        self._output.attach(stdout, stderr)
         head = self._journal.head
         self._journal.append(journal.STARTED, json.dumps({name: head[name] for name in ("child", "child_ticks")}).encode())
-        self._read_at = now()
         self._courses.append(self._finish())
-
-    def _explain(self, report: str) -> str:
-        number, _, what = report.partition(" ")
-        reason = os.strerror(int(number)) if number.isdigit() else "the exec failed"
-        if what == "folder":
-            return f"The folder {self._request['cwd']} cannot be entered: {reason}."
-        return f"{self._request['argv'][0]} could not be started: {reason}."
 
     def _reap(self) -> None:
         while True:
@@ -234,36 +220,10 @@ class Supervisor:
             self._courses.insert(0, self._ladder.climb(self._request["int_s"], self._request["term_s"]))
         self._stopping = True
 
-    # --- its output
-
-    def _read_or_not(self) -> None:
-        """Read the pipes while the journal may grow."""
-        ahead = self._journal.end - self._journal.kept
+    def _journal_may_grow(self) -> bool:
         ending = self._stopping or self.exited
-        wanted = self._started and not self._journal.waiting and ahead < QUOTA_BYTES * (2 if ending else 1)
-        if wanted == self._reading:
-            return
-        self._reading = wanted
-        for descriptor in self._pipes:
-            if wanted:
-                self._watch(descriptor, lambda descriptor=descriptor: self._read(descriptor))
-            else:
-                self._selector.unregister(descriptor)
-
-    def _read(self, descriptor: int) -> None:
-        if self._journal.waiting:
-            return
-        try:
-            data = os.read(descriptor, READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
-            self._selector.unregister(descriptor)
-            os.close(descriptor)
-            del self._pipes[descriptor]
-            return
-        self._read_at = now()
-        self._journal.append(RECORDS[self._pipes[descriptor]], data)
+        return not self._journal.waiting and (
+            self._journal.end - self._journal.kept < QUOTA_BYTES * (2 if ending else 1))
 
     # --- the end
 
@@ -276,25 +236,12 @@ class Supervisor:
                 return
             yield now() + LOOK_S
         self._journal.append(journal.EXITED, json.dumps(self._status).encode())
-        yield from self._drain(lambda: self._stopping)
+        yield from self._output.drain(lambda: self._stopping)
         while len(self._courses) > 1:            # the ladder
             yield now() + LOOK_S
         yield from self._ladder.sweep(0.0 if self._stopping else LEFT_BEHIND_S)
-        yield from self._drain(lambda: False)
+        yield from self._output.drain(lambda: False)
         self._end()
-
-    def _drain(self, enough: Callable[[], bool]) -> Course:
-        """Until the pipes end, or are quiet, or have had long enough; time does not count while they are not read."""
-        self._read_at = now()
-        deadline = now() + DRAIN_LIMIT_S
-        while self._pipes and now() < deadline and not enough():
-            if not self._reading:
-                self._read_at, deadline = now(), now() + DRAIN_LIMIT_S
-                yield now() + RETRY_S
-            elif now() >= self._read_at + DRAIN_QUIET_S:
-                break
-            else:
-                yield min(self._read_at + DRAIN_QUIET_S, deadline)
 
     def _end(self, error: str = "") -> None:
         ladder = self._ladder
@@ -306,18 +253,15 @@ class Supervisor:
         self._retry_at = now() + RETRY_S
 
 
-def listen_for_signals() -> int:
-    """SIGCHLD and SIGTERM arrive on the descriptor given back, as bytes; nothing else that can be ignored ends us."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXFSZ"):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
-    for name in ("SIGCHLD", "SIGTERM"):
-        signal.signal(getattr(signal, name), lambda number, frame: None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())       # the node had them blocked until here
-    return read
+HEARD: dict[int, Callable[[Supervisor, bytes], None]] = {
+    words.REQUEST: Supervisor._requested,
+    words.INPUT: lambda supervisor, data: supervisor._input.write(data),
+    words.CLOSE_INPUT: lambda supervisor, _: supervisor._input.close(),
+    words.GO: lambda supervisor, _: supervisor._start(),
+    words.STOP: lambda supervisor, _: supervisor._stop(),
+    words.KILL: lambda supervisor, _: supervisor._stop(hurried=True),
+    words.KEPT: lambda supervisor, place: supervisor._journal.forget(*words.PLACE.unpack(place)),
+}
 
 
 def main() -> None:
