@@ -18,6 +18,7 @@ from iop.cli.local import LocalNode, local_nodes
 from iop.cli.output import print_json
 from iop.config import load_node
 from iop.errors import InvalidRequest
+from iop.rendering import counted
 
 READY_S = 60.0           # 20 s for what has no supervisor, 5 s to put away, and a start
 
@@ -105,15 +106,16 @@ def _restart_there(edge: Client, node_id: str) -> dict[str, Any]:
     """By way of the edge: a command of the node, then a link of a later epoch."""
     path = f"/api/v1/nodes/{quote(node_id, safe='')}"
     began = time.monotonic()
-    epoch = edge.get(path)["epoch"]
+    before = edge.get(path)
     answer = edge.post(f"{path}/commands", {"line": "restart"})
-    _tell(f"{node_id} has been asked; {answer['result']['running']} runs are under way")
+    _tell(f"{node_id} has been asked; under way: {counted(answer['result']['running'], 'run')}")
     while time.monotonic() < began + READY_S:
         try:
             node = edge.get(path)
         except (EdgeGone, NoEdge, ApiError):
             node = {}
-        if node.get("epoch", 0) > epoch and node["state"] == "up" and not node["draining"]:
+        takes_runs = not node.get("draining") or before["draining"]      # what an operator has drained stays so
+        if node.get("epoch", 0) > before["epoch"] and node["state"] == "up" and takes_runs:
             return {"node": node_id, "pid": None, "seconds": round(time.monotonic() - began, 1)}
         time.sleep(0.1)
     raise NotReady(f"{node_id} was not ready again within {READY_S:.0f} s.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -66,6 +67,32 @@ def test_what_the_node_refuses_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_node_of_the_edge_and_a_configuration_do_not_go_together(iop: Callable[..., Result], config: Path) -> None:
     assert iop("node", "restart", "n1", "-c", str(config)).exit_code == 2
+
+
+class Edge:
+    """Answers with one state of a node after the other; the last one stays."""
+
+    def __init__(self, *states: dict[str, Any]) -> None:
+        self.states = list(states)
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert (path, body) == ("/api/v1/nodes/n1/commands", {"line": "restart"})
+        return {"result": {"running": 1}}
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_node_is_ready_again_on_a_later_link_where_it_takes_what_it_took(
+        iop: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, drained: bool) -> None:
+    edge = Edge({"epoch": 4, "state": "up", "draining": drained}, {"epoch": 4, "state": "up", "draining": True},
+                {"epoch": 4, "state": "down", "draining": True}, {"epoch": 5, "state": "up", "draining": drained})
+    monkeypatch.setattr("iop.cli.node.find_edge", lambda state: edge)
+    monkeypatch.setattr("iop.cli.node.READY_S", 5.0)
+    told = iop("node", "restart", "n1")
+    assert told.exit_code == 0 and "under way: 1 run\n" in told.stderr and "n1 is ready again" in told.stdout
+    assert len(edge.states) == 1
 
 
 def test_a_sweep_needs_a_configuration_and_tells_what_it_did(
