@@ -18,7 +18,12 @@ from iop.proto.run_pb2 import Outcome
 def node_commands(start_again: Callable[[], object]) -> CommandTable:
     """The table of one node. `start_again()` begins a start of its process in place, or raises why not."""
     table = CommandTable()
+    _look_commands(table)
+    _change_commands(table, start_again)
+    return table
 
+
+def _look_commands(table: CommandTable) -> None:
     @table.command
     def status(node: Any) -> dict[str, Any]:
         """How this node is: link, policy, runs, what waits to be acknowledged."""
@@ -48,6 +53,20 @@ def node_commands(start_again: Callable[[], object]) -> CommandTable:
         """The labels of this node: its own, and those the edge gave."""
         return dict(node.status().labels)
 
+    @table.command
+    async def runs(node: Any, *, limit: int = 20) -> list[dict[str, Any]]:
+        """The latest runs in this node's own record, newest first. Example: runs --limit 100"""
+        if not 1 <= limit <= 1000:
+            raise InvalidRequest("--limit is a number from 1 to 1000.")
+        return [_run_dict(run) for run in await node.record.recent(limit)]
+
+    @table.command
+    def version(node: Any) -> dict[str, str]:
+        """The version of IOP that this node runs."""
+        return {"version": VERSION_TEXT}
+
+
+def _change_commands(table: CommandTable, start_again: Callable[[], object]) -> None:
     @table.command(changes=True)
     def drain(node: Any) -> dict[str, Any]:
         """Take no new runs; what runs goes on."""
@@ -65,20 +84,6 @@ def node_commands(start_again: Callable[[], object]) -> CommandTable:
         """Start this node again in place, e.g. with new code: programs go on, other runs have 20 s to end."""
         start_again()
         return {"restarting": True, "running": len(node.runs)}
-
-    @table.command
-    async def runs(node: Any, *, limit: int = 20) -> list[dict[str, Any]]:
-        """The latest runs in this node's own record, newest first. Example: runs --limit 100"""
-        if not 1 <= limit <= 1000:
-            raise InvalidRequest("--limit is a number from 1 to 1000.")
-        return [_run_dict(run) for run in await node.record.recent(limit)]
-
-    @table.command
-    def version(node: Any) -> dict[str, str]:
-        """The version of IOP that this node runs."""
-        return {"version": VERSION_TEXT}
-
-    return table
 
 
 def _run_dict(run: Any) -> dict[str, Any]:
