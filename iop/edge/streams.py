@@ -121,14 +121,11 @@ class RunStream(_Stream):
                 return False
             self._cursor = cursor
             cursor.notify(self._wake)
-        after = self._cursor.after
         entries = await maybeDeferred(self._cursor.take, TAKE_BYTES)
         if self._ended:
             return False
-        items = [item for entry in entries for item in batch_dicts(entry.batch)
-                 if (item["attempt"], item["seq"]) > (after.attempt, after.seq)]
-        if items:
-            self._write(items)
+        if entries:
+            self._write([item for entry in entries for item in batch_dicts(entry.batch)])
         if self._cursor is not None and self._cursor.ended:
             await self._told_all()
             return False
