@@ -107,12 +107,11 @@ class ChatStream:
 
     def write(self, entry: Any) -> bytes:
         """What a client is told of a batch; empty when there is nothing in it for it."""
-        if self._raw:                    # its chunks pass unread; only its ending counts
-            told = entry.batch.events
+        told = entry.batch.events
+        if self._raw:                    # its chunks pass unread; only its ending, and a gap, which stands in front, count
             if entry.ends or told[0].HasField("gap"):
                 self.ending.read((told[0], told[-1]))
             return openai_raw(entry, self._with_usage)
-        told = entry.batch.events
         self.ending.read(told)
         if self._raw is None:
             first = next((event for event in told if event.HasField("output")), None)
