@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import zlib
 from collections import deque
@@ -21,9 +22,18 @@ from typing import Any, NamedTuple
 HEAD, STARTED, STDOUT, STDERR, EXITED, ENDED = range(1, 7)
 
 SEGMENT_BYTES = 4 * 1024 * 1024      # a segment is closed once it is larger, and goes as a whole
-PAYLOAD_BYTES = 16 * 1024 * 1024     # more than any record: a larger one is damage
+PAYLOAD_BYTES = 1024 * 1024          # more than any record: a larger one is damage
 PREFIX = "journal."
 _FRAME = struct.Struct("!IIB")
+_SEGMENT = re.compile(re.escape(PREFIX) + r"([0-9a-f]{16})")    # anything else in the folder is not ours
+
+_NUMBER, _NUMBER_OR_NONE = (int,), (int, type(None))
+FIELDS: dict[int, dict[str, tuple[type, ...]]] = {
+    HEAD: {"pid": _NUMBER, "ticks": _NUMBER, "boot": (str,), "child": _NUMBER, "child_ticks": _NUMBER},
+    STARTED: {"child": _NUMBER, "child_ticks": _NUMBER},
+    EXITED: {"exit_code": _NUMBER_OR_NONE, "signal": _NUMBER_OR_NONE},
+    ENDED: {"error": (str,), "steps": (list,), "processes_left": _NUMBER, "exit_code": _NUMBER_OR_NONE,
+            "signal": _NUMBER_OR_NONE}}
 
 
 class Damaged(Exception):
@@ -38,8 +48,15 @@ class Record(NamedTuple):
     offset: int
 
     def fields(self) -> dict[str, Any]:
-        """What a HEAD, STARTED, EXITED or ENDED says."""
-        return json.loads(self.payload)
+        """What a HEAD, STARTED, EXITED or ENDED says. Raises Damaged: a program can write there too, checksum and all."""
+        try:
+            told = json.loads(self.payload)
+        except (ValueError, RecursionError):
+            told = None
+        wanted = FIELDS[self.kind]
+        if not isinstance(told, dict) or not all(isinstance(told.get(name, wanted), types) for name, types in wanted.items()):
+            raise Damaged(f"The record before {self.offset} of the journal says nothing.")
+        return told
 
 
 def packed(kind: int, payload: bytes) -> bytes:
@@ -88,7 +105,7 @@ def _close_row(joined: list[Record], row: list[bytes]) -> None:
 
 def segments(folder: str | int) -> list[int]:
     """The offsets at which the segments of a folder begin, in order."""
-    return sorted(int(name[len(PREFIX):], 16) for name in os.listdir(folder) if name.startswith(PREFIX))
+    return sorted(int(match[1], 16) for match in map(_SEGMENT.fullmatch, os.listdir(folder)) if match is not None)
 
 
 class Writer:

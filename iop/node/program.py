@@ -36,6 +36,7 @@ KEPT_BYTES = 1024 * 1024    # the supervisor is told in such steps what it need 
 CHANNELS = {journal.STDOUT: CHANNEL_STDOUT, journal.STDERR: CHANNEL_STDERR}
 NEVER = "Its supervisor ended before it had started the program."
 LOST = "The supervisor of the program was killed, so how the program ended is not known."
+SHORT = "The journal of the program lacks what its supervisor wrote, so how the program ended is not known."
 
 
 @implementer(IProgram)
@@ -148,20 +149,21 @@ class Program:
             return
         try:
             found = self._reader.read(READ_BYTES)
+            for record in journal.joined(found):
+                self._tell(record)
+                if self._over:
+                    return
+                if self._paused:
+                    self._reader.offset = record.offset
+                    return
         except (OSError, journal.Damaged) as fault:
             self._cannot_read(fault)
             return
-        for record in journal.joined(found):
-            self._tell(record)
-            if self._over:
-                return
-            if self._paused:
-                self._reader.offset = record.offset
-                return
         if found and (self._gone or self._reader.offset < self._grown):
             self._read_soon()
         elif self._gone and not found:
-            self._lose(LOST, begun=bool(self.holder.known or self._reader.offset))
+            self._lose(LOST if self._reader.offset >= self._grown else SHORT,
+                       begun=bool(self.holder.known or self._reader.offset))
 
     def _tell(self, record: journal.Record) -> None:
         if record.kind in CHANNELS:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iop.node import journal
-from iop.node.journal import ENDED, HEAD, STARTED, STDERR, STDOUT, Damaged, Reader, Record, Writer
+from iop.node.journal import ENDED, EXITED, HEAD, STARTED, STDERR, STDOUT, Damaged, Reader, Record, Writer
 from iop.node.words import GREW, INPUT, KEPT, Words, word
 
 
@@ -121,6 +121,22 @@ def test_a_changed_byte_is_damage_and_what_stands_before_it_is_read(tmp_path) ->
     assert output(reader.read(10_000)) == b"first"
     with pytest.raises(Damaged):
         reader.read(10_000)
+
+
+@pytest.mark.parametrize("name", ["journal.bak", "journal.", "journal.zz", "journal.0000000000000001.gz", "notes"])
+def test_what_else_is_in_the_folder_is_left_alone(tmp_path, name: str) -> None:
+    writer(tmp_path).append(STDOUT, b"said")
+    (tmp_path / name).mkdir()
+    assert output(read_all(tmp_path)) == b"said" and journal.identity(str(tmp_path))["pid"] == 1
+
+
+@pytest.mark.parametrize("kind", [HEAD, STARTED, EXITED, ENDED])
+@pytest.mark.parametrize("payload", [b"", b"{}", b"[1]", b"null", b"\xff", b"[" * 100_000, b'{"pid": "1", "exit_code": []}'])
+def test_a_record_that_checks_and_says_nothing_is_damage(tmp_path, kind: int, payload: bytes) -> None:
+    with pytest.raises(Damaged):
+        Record(kind, payload, 9).fields()
+    (tmp_path / "journal.0000000000000000").write_bytes(journal.packed(kind, payload))
+    assert journal.identity(str(tmp_path)) == {}
 
 
 def test_words_come_out_of_any_cut() -> None:

@@ -305,6 +305,19 @@ async def test_a_supervisor_that_hears_nothing_is_killed_with_its_program(folder
     assert survivors(request.run_id) == [] and os.listdir(folder) == []
 
 
+@pytest_twisted.ensureDeferred
+@pytest.mark.parametrize(("harm", "sentence"), [
+    (": > $journal", "lacks what its supervisor wrote"),
+    ("printf '\\0\\0\\377\\0some' >> $journal", "lacks what its supervisor wrote"),
+    ("printf '\\0\\0\\0\\1some\\2x' >> $journal", "is damaged"),
+    ("printf '\\0\\0\\0\\2\\33\\365\\266\\105\\5{}' >> $journal", "says nothing")])
+async def test_a_program_that_spoils_its_own_journal_ends_and_is_told_so(folder, harm: str, sentence: str) -> None:
+    request, told = shell(f"journal=$(echo {folder}/*/journal.*); {harm}; echo go; sleep 0.2; echo on"), Told()
+    Spawner(reactor, folder).spawn(request, told)
+    assert sentence in (await bounded(told.ended)).lost
+    assert survivors(request.run_id) == []
+
+
 # --- output
 
 @pytest_twisted.ensureDeferred
