@@ -79,6 +79,8 @@ class NothingKept:
     def committed(self, run_id, attempt) -> Deferred:
         return succeed(0)
 
+    committed_late = committed
+
     def append_event(self, event) -> Deferred:
         self._events += 1
         return succeed(self._events)
