@@ -23,6 +23,7 @@ from iop.edge.acks import Acks
 from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.dispatch import Dispatcher
+from iop.edge.late import Late
 from iop.edge.packing import Sheaf
 from iop.edge.registry import Node, Registry
 from iop.edge.reports import Reports
@@ -44,6 +45,7 @@ class Desk:
     """What a link's frames are for: who is told of them."""
 
     history: Any
+    late: Late
     registry: Registry
     runs: Runs
     dispatcher: Dispatcher
@@ -228,8 +230,7 @@ class NodeLink:
         if run is None or not run.leased_to(self.node.node_id, batch.attempt) or (
                 run.log.ended and batch.first_seq > run.log.last.seq):
             # No batch that is there already can come here, but one that ended long ago: look it up.
-            self._spawn(self._late(batch.run_id, batch.attempt, batch.first_seq,
-                                   batch.first_seq + len(batch.events) - 1, packed))
+            self._spawn(self._late(batch, packed))
             return
         self._check_window(run)
         try:
@@ -252,9 +253,10 @@ class NodeLink:
                      node_id=self.node.node_id, attempt=run.record.attempt, seq=from_seq)
             self._link.send("resend", Resend(run_id=run.run_id, attempt=run.record.attempt, from_seq=from_seq))
 
-    async def _late(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes) -> None:
+    async def _late(self, batch: EventBatch, packed: bytes) -> None:
         """Events of an attempt that is closed: kept apart, and the node is told to stop it (E6)."""
         history, node_id = self._desk.history, self.node.node_id
+        run_id, attempt, last_seq = batch.run_id, batch.attempt, batch.first_seq + len(batch.events) - 1
         run = self._desk.runs.get(run_id)
         try:
             record = run.record if run is not None else await history.run(run_id)
@@ -263,7 +265,7 @@ class NodeLink:
         if record is None or attempt > record.attempt or record.node_id != node_id:
             raise RemoteProtocolError(f"{node_id} sent events of run {run_id[:40]} ({attempt}), which is not its own.")
         if last_seq > await history.committed(run_id, attempt):
-            await history.append_late(run_id, attempt, first_seq, last_seq, packed)
+            await self._desk.late.keep(batch, packed)
             self._fence(run_id, attempt)
         self._desk.acks.due(node_id, run_id, attempt, last_seq)
 

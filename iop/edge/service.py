@@ -20,6 +20,7 @@ from iop.edge.configs import Configs
 from iop.edge.cursor import RunCursor
 from iop.edge.dispatch import Dispatcher
 from iop.edge.greeter import NodeGreeter
+from iop.edge.late import Late
 from iop.edge.nodefile import NodeFile
 from iop.edge.nodes import Desk
 from iop.edge.operations import Audit, NodeOperations
@@ -88,7 +89,7 @@ class EdgeService:
         self._runs.tell(started=self._run_started, ended=self._dispatcher.ended, committed=acks.committed,
                         refused=self._dispatcher.refused)
         self.greeter = NodeGreeter(lambda: self.keyring, Desk(
-            history=history, registry=self._registry, runs=self._runs, dispatcher=self._dispatcher,
+            history=history, late=Late(history), registry=self._registry, runs=self._runs, dispatcher=self._dispatcher,
             absences=self._absences, acks=acks, configs=self._configs, bus=self._bus,
             answered=self._calls.answered, link_lost=self._calls.link_down))
         self._configure(config)

@@ -55,6 +55,9 @@ class IHistory(Interface):
     def committed(run_id, attempt):
         """Fires with the last committed sequence number, 0 when none."""
 
+    def committed_late(run_id, attempt):
+        """The same of what is kept apart."""
+
     def verify(run_id):
         """Recompute from all its batches what a run has; fires with Findings (iop.wholeness), fails with NoSuchRun."""
 

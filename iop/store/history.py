@@ -129,6 +129,9 @@ class History:
     def committed(self, run_id: str, attempt: int) -> Deferred:
         return self._store.read(partial(reader.committed, run_id=run_id, attempt=attempt))
 
+    def committed_late(self, run_id: str, attempt: int) -> Deferred:
+        return self._store.read(partial(reader.committed, run_id=run_id, attempt=attempt, late=True))
+
     def verify(self, run_id: str) -> Deferred:
         return self._store.read(partial(reader.verify, run_id=run_id))
 

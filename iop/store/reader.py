@@ -49,6 +49,9 @@ _START = text("""
 _COMMITTED = text("""
     SELECT last_seq FROM batches WHERE run_id = :run_id AND attempt = :attempt ORDER BY first_seq DESC LIMIT 1
 """)
+_COMMITTED_LATE = text("""
+    SELECT last_seq FROM late WHERE run_id = :run_id AND attempt = :attempt ORDER BY first_seq DESC LIMIT 1
+""")
 
 
 def run(connection: Connection, run_id: str) -> Pages:
@@ -183,9 +186,10 @@ def verify(connection: Connection, run_id: str) -> Pages:
     return checker.findings()
 
 
-def committed(connection: Connection, run_id: str, attempt: int) -> Pages:
+def committed(connection: Connection, run_id: str, attempt: int, late: bool = False) -> Pages:
     yield
-    return connection.execute(_COMMITTED, {"run_id": clean(run_id), "attempt": attempt}).scalar() or 0
+    statement = _COMMITTED_LATE if late else _COMMITTED
+    return connection.execute(statement, {"run_id": clean(run_id), "attempt": attempt}).scalar() or 0
 
 
 def events(connection: Connection, after: int | None, limit: int) -> Pages:

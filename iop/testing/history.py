@@ -148,7 +148,8 @@ class FakeHistory:
 
     def append_late(self, run_id: str, attempt: int, first_seq: int, last_seq: int, packed: bytes) -> Deferred[None]:
         def work() -> None:
-            self.kept.late.setdefault((run_id, attempt, first_seq), packed)
+            if self.kept.late.setdefault((run_id, attempt, first_seq), packed) != packed:
+                raise Conflict(f"late batch {attempt}.{first_seq} is there, and another one")
         return self._write(work)
 
     def run(self, run_id: str) -> Deferred[RunRecord]:
@@ -183,6 +184,10 @@ class FakeHistory:
     def committed(self, run_id: str, attempt: int) -> Deferred[int]:
         return succeed(max((batch.last_seq for batch in self.kept.batches.get(run_id, []) if batch.attempt == attempt),
                            default=0))
+
+    def committed_late(self, run_id: str, attempt: int) -> Deferred[int]:
+        return succeed(max((first_seq + _count(packed) - 1 for (kept_id, tried, first_seq), packed in self.kept.late.items()
+                            if (kept_id, tried) == (run_id, attempt)), default=0))
 
     def verify(self, run_id: str) -> Deferred[Findings]:
         if run_id not in self.kept.runs:

@@ -7,6 +7,7 @@ import pytest
 from zope.interface.verify import verifyObject
 
 from iop.config import LimitsConfig
+from iop.edge.packing import unpack
 from iop.edge.reports import Ended, judge
 from iop.errors import AuthFailed, NoSuchTarget
 from iop.events import ending, output
@@ -101,6 +102,21 @@ def test_a_run_goes_on_when_its_node_comes_back_in_time(edge: FakeEdge) -> None:
     edge.clock.advance(10_000 - 9990)
     cursor = result_of(edge.service.cursor(request.run_id, START))
     assert texts(cursor.take(1 << 20)) == ["a", "b", "c"]
+
+
+def test_late_events_that_come_again_cut_in_another_way_are_kept_once(edge: FakeEdge) -> None:
+    node = edge.node()
+    request = running(edge, node, "a")
+    node.pair.cut()
+    edge.clock.advance(601)
+    for again in ((3, "b"), (3, "b", "c"), (3, "b", "c"), (4, "c", "d"), (3, "b", "c", "d"), (6, "e")):
+        node = edge.node(reports=[report(request, 6, first=3)])
+        node.emit(request, again[0], *map(output, again[1:]))
+        assert node.last("event_ack").through_seq == again[0] + len(again) - 2
+        node.pair.cut()
+    kept = [event.output for _, packed in sorted(edge.history.kept.late.items())
+            for event in unpack(packed).events]
+    assert kept == ["b", "c", "d", "e"]
 
 
 def test_a_node_that_stays_away_loses_its_runs_and_what_it_still_sends_is_kept_apart(edge: FakeEdge) -> None:
