@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from iop.errors import IOPError, UpstreamError
+from iop.errors import Cancelled, IOPError, UpstreamError
 from iop.proto import run_pb2
 from iop.proto.node_pb2 import EdgeNodeEvent
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, CHANNEL_TEXT, RuntimeEvent
@@ -68,6 +68,11 @@ def outcome_of(error: IOPError) -> run_pb2.Outcome:
         outcome.upstream_status = error.status
         outcome.upstream_body = error.body[:65536]
     return outcome
+
+
+def kind_of(error: IOPError) -> str:
+    """The kind of ending that tells `error`."""
+    return "cancelled" if isinstance(error, Cancelled) else "failed"
 
 
 def failed(error: IOPError) -> RuntimeEvent:

@@ -191,8 +191,7 @@ class CliRun(Execution):
 def _outcome(ending: ProgramEnding, stopped: IOPError | None, ok_exit_codes: tuple[int, ...]) -> tuple[str, Outcome]:
     """(kind, outcome): our own reason, the exit code and the signal stay apart."""
     if stopped is not None:
-        outcome = events.outcome_of(stopped)
-        kind = "cancelled" if outcome.code == "cancelled" else "failed"
+        kind, outcome = events.kind_of(stopped), events.outcome_of(stopped)
     elif ending.lost:
         kind, outcome = "failed" if ending.found else "unknown", events.outcome_of(SupervisorLost(_lost(ending)))
     elif ending.error:

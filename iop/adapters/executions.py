@@ -7,8 +7,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from iop.errors import Cancelled, IOPError
-from iop.events import outcome_of
+from iop.errors import IOPError
+from iop.events import kind_of, outcome_of
 from iop.interfaces import IExecution
 from iop.proto.run_pb2 import Outcome, RuntimeEvent
 
@@ -90,7 +90,7 @@ class Execution:
     def _end_with(self, error: IOPError) -> None:
         """End because of `error`, or of what stop() was given before."""
         error = self._stopped or error
-        self._end("cancelled" if isinstance(error, Cancelled) else "failed", outcome_of(error))
+        self._end(kind_of(error), outcome_of(error))
 
     def _stop(self, error: IOPError) -> None:
         raise NotImplementedError

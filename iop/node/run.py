@@ -272,7 +272,7 @@ class Run:
         elif kind == "completed":
             outcome.said = kind
         outcome.code, outcome.message, outcome.retryable = error.code, error.message, error.retryable
-        return "cancelled" if isinstance(error, Cancelled) else "failed"
+        return events.kind_of(error)
 
 
 def _error_of(outcome: Outcome) -> IOPError:
