@@ -6,7 +6,7 @@ import selectors
 import socket
 from collections.abc import Callable
 
-from iop.node.words import GREW, PLACE, Words, word
+from iop.node.words import GREW, PLACE, Strange, Words, word
 
 READ_BYTES = 1024 * 1024
 
@@ -26,7 +26,7 @@ class Connection:
 
     def connected(self, connection: socket.socket, said: Callable[[], None]) -> None:
         """The latest counts: an earlier one is of a node that is no more."""
-        self._drop()
+        self.drop()
         connection.setblocking(False)
         self._socket, self._words, self._told, self._unsent = connection, Words(), -1, b""
         self._said = said
@@ -43,8 +43,12 @@ class Connection:
         except OSError:
             data = b""
         if not data:
-            self._drop()
-        return self._words.feed(data)
+            self.drop()
+        try:
+            return self._words.feed(data)
+        except Strange:
+            self.drop()
+            return []
 
     def tell(self, end: int) -> None:
         """How far the journal goes by now, unless it was told."""
@@ -57,7 +61,7 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            self._drop()
+            self.drop()
             return
         if bool(self._unsent) is not self._writing:
             self._writing = not self._writing
@@ -67,7 +71,7 @@ class Connection:
     def _ready(self) -> None:
         self._said()                             # a socket that can be written to again is served by tell()
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
         if self._socket is not None:
             self._selector.unregister(self._socket)
             self._socket.close()

@@ -73,12 +73,15 @@ class Holder:
         self._last_word = max(self._last_word, kind)
         self.say(kind)
         self._signal(GO_ON)
+        if self._watched is not None:
+            self._watched.signal(GO_ON)
         if kind == words.KILL and self.state != "gone":
             self._later(FORCE_S, self._signal, signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        if self._watched is not None:
-            self._watched.signal(number)
+        supervisor = processes.look(self.known.get("pid", 0))
+        if supervisor is not None and supervisor.start_ticks == self.known["ticks"]:
+            processes.send_signal(supervisor, number)
 
     def _later(self, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
         self._due = [due for due in self._due if due.active()]

@@ -9,7 +9,7 @@ import os
 import signal
 
 TOLD = ("SIGCHLD", "SIGTERM")
-IGNORED = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXFSZ")
+IGNORED = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTERM}
 
 
 def listen() -> int:
@@ -18,8 +18,8 @@ def listen() -> int:
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for name in IGNORED:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)            # a fault of its own ends it all the same
     for name in TOLD:
         signal.signal(getattr(signal, name), lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())       # the node had them blocked until here

@@ -147,12 +147,15 @@ class Supervisor:
                 HEARD[kind](self, payload)
 
     def _requested(self, payload: bytes) -> None:
-        self._request = json.loads(payload)
+        try:
+            self._request = self._request or words.requested(payload)
+        except words.Strange:
+            self._node.drop()
 
     # --- the program
 
     def _start(self) -> None:
-        if self.pid or self._ending is not None:
+        if self.pid or self._ending is not None or not self._request:
             return
         request = self._request
         pipes: list[int] = []

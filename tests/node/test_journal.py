@@ -10,7 +10,7 @@ import pytest
 
 from iop.node import journal
 from iop.node.journal import ENDED, EXITED, HEAD, STARTED, STDERR, STDOUT, Damaged, Reader, Record, Writer
-from iop.node.words import GREW, INPUT, KEPT, Words, word
+from iop.node.words import GREW, INPUT, KEPT, Strange, Words, word
 
 
 def writer(folder: Path, segment_bytes: int = 1000) -> Writer:
@@ -139,10 +139,16 @@ def test_a_record_that_checks_and_says_nothing_is_damage(tmp_path, kind: int, pa
     assert journal.identity(str(tmp_path)) == {}
 
 
+@pytest.mark.parametrize("said", [word(KEPT, b"abc"), word(GREW), b"\xff" * 5])
+def test_what_is_no_word_is_strange(said: bytes) -> None:
+    with pytest.raises(Strange):
+        Words().feed(said)
+
+
 def test_words_come_out_of_any_cut() -> None:
-    stream = word(INPUT, b"abc") + word(GREW, b"") + word(KEPT, b"12345678")
+    stream = word(INPUT, b"abc") + word(INPUT, b"") + word(KEPT, b"12345678")
     for step in (1, 2, 5, 100):
         words, told = Words(), []
         for at in range(0, len(stream), step):
             told += words.feed(stream[at:at + step])
-        assert told == [(INPUT, b"abc"), (GREW, b""), (KEPT, b"12345678")]
+        assert told == [(INPUT, b"abc"), (INPUT, b""), (KEPT, b"12345678")]

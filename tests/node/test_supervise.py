@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from iop.node import holder as holder_module
-from iop.node import journal, processes, spawn
+from iop.node import journal, processes, signals, spawn, words
 from iop.node.holder import Holder
 from iop.node.spawn import Spawner
 from iop.spawning import ProgramEnding, SpawnRequest
@@ -231,7 +231,7 @@ async def test_term_ends_a_supervisors_run_and_then_itself_and_nothing_else_does
     request, told = shell("echo go; exec sleep 300"), Told()
     program = Spawner(reactor, folder).spawn(request, told)
     await bounded(told.first)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGQUIT):
+    for number in signals.IGNORED:             # a program knows its parent's pid
         os.kill(program.holder.known["pid"], number)
     await deferLater(reactor, 0.3)
     assert not told.ended.called
@@ -276,6 +276,23 @@ async def test_a_node_whose_connection_is_taken_connects_again_and_nothing_is_un
     with connected_to(one_file(folder, "*/control")):
         program.stop()                         # into a connection that is no more, perhaps
         assert (await bounded(told.ended)).steps == ("SIGINT",)
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_a_stranger_says_to_a_supervisor_ends_nothing(folder, monkeypatch) -> None:
+    monkeypatch.setattr(holder_module, "AGAIN_S", 0.1)
+    request, told = shell("echo go; exec sleep 300"), Told()
+    program = Spawner(reactor, folder).spawn(request, told)
+    await bounded(told.first)
+    for said in (words.word(words.KEPT, b"abc"), words.word(words.REQUEST, b"{"), words.word(words.REQUEST, b"{}"),
+                 words.word(words.GO) * 3, b"\xff" * 1000, words.word(200), words.word(words.GREW), b"\0"):
+        with connected_to(one_file(folder, "*/control")) as connection:
+            connection.sendall(said)
+            await deferLater(reactor, 0.1)
+    await deferLater(reactor, 0.3)
+    assert not told.ended.called
+    program.stop()
+    assert (await bounded(told.ended)).steps == ("SIGINT",)
 
 
 @pytest_twisted.ensureDeferred
