@@ -39,6 +39,9 @@ log = Logger()
 REPORT_RUNS = 1000     # runs in one RunsReport
 SWEEP_S = 1.0          # the time limits of all runs
 
+# Where a link stands. READY: the verdicts are in, so that events may be sent; CONFIGURED: the edge knows what is offered.
+DOWN, REPORTED, READY, CONFIGURED = range(4)
+
 
 @implementer(ILinkHandler)
 class NodeService(Service):
@@ -60,9 +63,8 @@ class NodeService(Service):
         self.facts: dict[str, str] = {}
         self.own_labels = dict(labels or {})
         self.link: ILink | None = None
-        self.ready = False                      # the verdicts are in: events may be sent
+        self._standing = DOWN                   # of the link
         self._told: node_pb2.NodeStatus | None = None   # on this link
-        self._configured = False                # on this link
         self._commands = commands
         self._lifecycle = lifecycle or Lifecycle()
         self.runs = Runs(offers, tools, record, spool, clock, marker, self._send, self._closed_to_runs,
@@ -104,7 +106,7 @@ class NodeService(Service):
     # --- ILinkHandler
 
     def link_up(self, link: ILink) -> None:
-        self.link, self.ready, self._configured, self._told = link, False, False, None
+        self.link, self._standing, self._told = link, REPORTED, None
         self.spool.windows.set(link.limits.run_window_bytes, link.limits.link_window_bytes)
         reports = [link_pb2.RunReport(run_id=run_id, attempt=attempt, first_unacked=box.first_unacked,
                                       last_spooled=box.last_seq, open=box.open)
@@ -123,7 +125,7 @@ class NodeService(Service):
 
     def link_down(self, link: ILink, reason: IOPError) -> None:
         if link is self.link:
-            self.link, self.ready = None, False
+            self.link, self._standing = None, DOWN
             self._lifecycle.settled(self)
 
     # --- what is unacknowledged
@@ -131,8 +133,8 @@ class NodeService(Service):
     def _verdicts(self, verdicts: link_pb2.Verdicts) -> None:
         for verdict in verdicts.runs:
             self._verdict(verdict)
-        if verdicts.last and not self.ready:
-            self.ready = True
+        if verdicts.last and self._standing < READY:
+            self._standing = READY
             for (run_id, attempt), _ in self.spool.boxes():
                 self._send_from(run_id, attempt, 1)
         self._lifecycle.settled(self)
@@ -171,7 +173,7 @@ class NodeService(Service):
             self._send_batch(packed)
 
     def _send_batch(self, packed: bytes) -> None:
-        if self.link is not None and self.ready:
+        if self.link is not None and self._standing >= READY:
             self.link.send_packed("event_batch", packed)
 
     def _hang_up(self, reason: str) -> None:
@@ -180,7 +182,7 @@ class NodeService(Service):
             self.link.close("protocol_violation", reason)
 
     def _send(self, kind: str, message: Any) -> None:
-        if self.link is not None and self.ready:
+        if self.link is not None and self._standing >= READY:
             self.link.send(kind, message)
 
     # --- configuration and status
@@ -190,9 +192,9 @@ class NodeService(Service):
         self.health.check_new().addCallback(self._configured_on, self.link)
 
     def _configured_on(self, _: None, link: ILink) -> None:
-        if link is not self.link or not self.ready:
+        if link is not self.link or self._standing < READY:
             return
-        self._configured = True
+        self._standing = CONFIGURED
         self._told = None
         self.tell_status()
         self._lifecycle.configured(link)
@@ -201,7 +203,7 @@ class NodeService(Service):
         """The owner's file was read again: everything is judged anew; what runs goes on."""
         self.tools.policy = policy
         applied = self.offers.judge_again()
-        if self._configured:
+        if self._standing == CONFIGURED:
             self._send("config_applied", applied)
         self.health.check_new().addCallback(lambda _: self.tell_status())
 
@@ -212,7 +214,7 @@ class NodeService(Service):
 
     def tell_status(self) -> None:
         """Tell the edge, if it differs from what was told."""
-        if self._configured and self.link is not None:
+        if self._standing == CONFIGURED:
             status = self.status()
             if status != self._told:
                 self._told = status
