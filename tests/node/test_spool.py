@@ -245,7 +245,8 @@ def test_a_damaged_entry_tears_its_own_attempt_and_the_file_is_kept() -> None:
     assert not last.spool.box("s", 1).open and not last.spool.box("s", 1).torn
 
 
-def test_what_may_have_been_hit_is_torn_where_nothing_behind_it_says_otherwise() -> None:
+def hit_in_the_middle() -> Case:
+    """Of two attempts the second entry of "r" is damaged; what follows it is of "s"."""
     case = Case()
     one, other = Source(case.spool), Source(case.spool, "s")
     for source, text in ((one, "a"), (other, "x"), (one, "HIT"), (other, "y")):
@@ -253,19 +254,18 @@ def test_what_may_have_been_hit_is_torn_where_nothing_behind_it_says_otherwise()
         case.clock.advance(0)
     (data,) = case.log.files.values()
     data[data.index(b"HIT")] ^= 1
+    return case
+
+
+def test_what_may_have_been_hit_is_torn_where_nothing_behind_it_says_otherwise() -> None:
+    case = hit_in_the_middle()
     then = case.again()
     assert [key[0] for key, box in then.spool.boxes() if box.torn] == ["r"]
     assert then.pending() == ["1:a"] and then.pending("s") == ["1:x", "2:y"]
 
 
 def test_a_start_that_dies_while_it_puts_damage_aside_repairs_nothing() -> None:
-    case = Case()
-    one, other = Source(case.spool), Source(case.spool, "s")
-    for source, text in ((one, "a"), (other, "x"), (one, "HIT"), (other, "y")):
-        source.emit(text)
-        case.clock.advance(0)
-    (data,) = case.log.files.values()
-    data[data.index(b"HIT")] ^= 1
+    case = hit_in_the_middle()
     died = case.again()
     died.clock.advance(0)                    # what is whole is written again; the attempt that is torn has not been ended
     then = died.again()
