@@ -5,8 +5,7 @@ A run that was paused goes on at half, so that it does not flutter.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
 
 from iop.node.box import Box
 
@@ -17,7 +16,8 @@ LINK_WINDOW_BYTES = 8 * 1024 * 1024
 class Windows:
     """`boxes()` gives all that there are."""
 
-    def __init__(self, boxes: Any, run_bytes: int = RUN_WINDOW_BYTES, link_bytes: int = LINK_WINDOW_BYTES) -> None:
+    def __init__(self, boxes: Callable[[], Collection[Box]], run_bytes: int = RUN_WINDOW_BYTES,
+                 link_bytes: int = LINK_WINDOW_BYTES) -> None:
         self._boxes = boxes
         self._run_bytes = run_bytes
         self._link_bytes = link_bytes
@@ -57,6 +57,5 @@ class Windows:
                 box.run.resume()
 
     def _weigh_all(self) -> None:
-        boxes: Collection[Box] = list(self._boxes())
-        for box in boxes:
+        for box in list(self._boxes()):
             self.weigh(box)
