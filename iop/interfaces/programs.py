@@ -27,6 +27,9 @@ class ISpawner(Interface):
         """Remove what is kept of the programs of a run, whose ending is safe elsewhere, and end what runs nevertheless; a
         Deferred."""
 
+    def kill_all():
+        """KILL whatever still runs; a Deferred that fires when all of it has ended."""
+
 
 class IProgram(Interface):
     """One program under way."""

@@ -147,6 +147,9 @@ class FakeSpawner:
     def forget(self, run_id: str) -> Deferred[None]:
         return succeed(None)
 
+    def kill_all(self) -> Deferred[None]:
+        return succeed(None)
+
 
 def target(name: str = "t", **settings: Any) -> node_pb2.TargetConfig:
     return node_pb2.TargetConfig(name=name, settings=json.dumps(settings).encode())
