@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 from contextlib import suppress
@@ -72,6 +73,15 @@ def read_secret(file: StrPath) -> str:
 def write_ready(file: StrPath, value: dict[str, object]) -> None:
     """Say that something is ready, and where (contract.md)."""
     write_private(file, json_encode(value) + b"\n")
+
+
+def ready_pid(file: StrPath) -> int | None:
+    """The process that said so; None where nobody did. It may have ended since."""
+    try:
+        with open(file, "rb") as stream:
+            return int(json.load(stream)["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def remove_ready(file: StrPath) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import select
 import signal
@@ -15,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from iop.errors import CONFIG_REFUSED, ConfigError, IOPError
-from iop.files import remove_ready
+from iop.files import ready_pid, remove_ready
 
 STOP_S = 25.0            # systemd gives a service 30 s to stop; a node ends its programs in at most 8 s of them
 RESTART_S = 0.25         # contract.md: started again within 2 s
@@ -68,10 +67,7 @@ class Child:
 
     def is_ready(self) -> bool:
         """Whether this very process has said that it is at work."""
-        try:
-            ready = json.loads(self._ready_file.read_text())["pid"] == self.pid
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
+        ready = ready_pid(self._ready_file) == self.pid
         self.was_ready = self.was_ready or ready
         return ready
 

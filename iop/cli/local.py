@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 from pathlib import Path
 
 from iop.errors import ConfigError, NoSuchNode
+from iop.files import ready_pid
 from iop.tap.statelock import NAME, Held, read_held
 
 ANSWER_S = 10.0          # a node that is at work answers at once; one that just starts, when its reactor runs
@@ -45,10 +45,7 @@ class LocalNode:
         return held
 
     def is_ready(self, pid: int) -> bool:
-        try:
-            return bool(json.loads((self._state / "node.ready.json").read_text())["pid"] == pid)
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
+        return ready_pid(self._state / "node.ready.json") == pid
 
 
 def local_nodes(folder: Path) -> list[LocalNode]:

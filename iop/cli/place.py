@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,6 +10,7 @@ from iop.cli.find import default_state
 from iop.cli.owner import as_owner
 from iop.config import EdgeConfig, load_edge
 from iop.errors import ConfigError
+from iop.files import ready_pid
 from iop.keys import Key, add_key, load_keys, save_keys
 
 
@@ -41,14 +41,17 @@ class Place:
     def _reread(self) -> bool:
         """Have the edge that runs with these keys read them again (SIGHUP); False when none is found."""
         for folder in self._states:
-            try:
-                pid = int(json.loads((folder / "edge.ready.json").read_text())["pid"])
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            if b"iop-edge" in command:
+            pid = ready_pid(folder / "edge.ready.json")
+            if pid is not None and _is_edge(pid):
                 os.kill(pid, signal.SIGHUP)
                 return True
+        return False
+
+
+def _is_edge(pid: int) -> bool:
+    try:
+        return b"iop-edge" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
         return False
 
 
