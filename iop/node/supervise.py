@@ -72,8 +72,8 @@ class Supervisor:
     # --- the loop
 
     def run(self) -> None:
-        self._signals = signals.listen()
-        self._watch(self._signals, self._signal_came)
+        told = signals.listen()
+        self._watch(told, lambda: self._signal_came(os.read(told, 4096)))
         self._watch(self._listener, self._node_came)
         self._journal.begin()
         while self._ending is None or (self._journal.waiting and not self._forgotten):
@@ -116,17 +116,19 @@ class Supervisor:
     def _run_courses(self) -> None:
         self._due = now() + LOOK_S
         for course in list(self._courses):
+            if course not in self._courses:      # the end has cleared them all
+                continue
             try:
                 self._due = min(self._due, next(course))
             except StopIteration:
-                self._courses.remove(course)
+                if course in self._courses:
+                    self._courses.remove(course)
                 self._due = now()
 
     def _watch(self, what: Any, callback: Callable[[], None]) -> None:
         self._selector.register(what, selectors.EVENT_READ, callback)
 
-    def _signal_came(self) -> None:
-        numbers = os.read(self._signals, 4096)
+    def _signal_came(self, numbers: bytes) -> None:
         self._reap()
         if signal.SIGTERM in numbers:
             self._stop()
