@@ -13,6 +13,7 @@ again by the word, which is random, so that no payload can pretend to be a recor
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -64,9 +65,9 @@ class SegmentLog:
             match = _NAME.match(name)
             if match is not None:
                 self._number = max(self._number, int(match[1], 16))
-            if match is None or match[0] != name:
-                continue
             path = os.path.join(self._folder, name)
+            if match is None or match[0] != name or not os.path.isfile(path):
+                continue
             with open(path, "rb") as stream:
                 data = stream.read()
             segment = Segment(path, bytes.fromhex(match[2]), len(data))
@@ -79,7 +80,7 @@ class SegmentLog:
         `may_begin`: in a new segment, where the newest is full.
         """
         segment = self.current
-        if segment is None or (may_begin and segment.size >= self._segment_bytes) or self._worn:
+        if segment is None or (may_begin and segment.size >= self._segment_bytes) or self._worn or self._removed():
             segment = self._begin()
         word, parts = segment.word, []
         for payload in payloads:
@@ -98,7 +99,8 @@ class SegmentLog:
 
     def remove(self, segment: Segment) -> None:
         """Nobody wants any of it."""
-        os.unlink(segment.path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(segment.path)
         self._leave(segment)
 
     def set_aside(self, segment: Segment) -> str:
@@ -118,9 +120,15 @@ class SegmentLog:
             self._descriptor = -1
         self.current = None
 
+    def _removed(self) -> bool:
+        """Somebody has deleted the newest: what is written there would end with this process."""
+        return not os.fstat(self._descriptor).st_nlink
+
     def _begin(self) -> Segment:
         word = secrets.token_bytes(4)
         path = os.path.join(self._folder, f"{self._number + 1:016x}.{word.hex()}")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._folder, 0o700)         # deleted as well; never what it lies in, which may be a disk that is away
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         if self._descriptor >= 0:
             os.close(self._descriptor)

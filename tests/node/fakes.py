@@ -235,6 +235,9 @@ class MemoryLog(SegmentLog):
             self.size_bytes += len(data)
             yield from ((segment, payload) for payload in records(bytes(data), WORD))
 
+    def _removed(self) -> bool:
+        return False
+
     def _begin(self) -> Segment:
         self._number += 1
         self.current = Segment(f"{self._number:09}", WORD)

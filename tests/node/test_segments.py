@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -131,6 +132,42 @@ def test_after_an_input_output_error_the_next_write_goes_elsewhere(folder, monke
     assert log.append([b"c"]) is not first
     log.close()
     assert [payload for _, payload in SegmentLog(str(folder)).read()] == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("deleted", ["file", "folder"])
+def test_what_is_written_behind_a_deleted_segment_is_kept(folder, deleted: str) -> None:
+    log = SegmentLog(str(folder))
+    first = log.append([b"a"])
+    shutil.rmtree(folder) if deleted == "folder" else os.unlink(first.path)
+    second = log.append([b"b"])
+    log.append([b"c"])
+    log.remove(first)
+    assert log.size_bytes == second.size
+    log.close()
+    assert [payload for _, payload in SegmentLog(str(folder)).read()] == [b"b", b"c"]
+
+
+def test_a_spool_whose_state_folder_is_away_is_not_begun_elsewhere(folder) -> None:
+    log = SegmentLog(str(folder))
+    log.append([b"a"])
+    shutil.rmtree(folder.parent)
+    with pytest.raises(FileNotFoundError):
+        log.append([b"b"])
+    folder.parent.mkdir()
+    log.append([b"c"])
+    log.close()
+    assert [payload for _, payload in SegmentLog(str(folder)).read()] == [b"c"]
+
+
+def test_what_else_is_in_the_folder_is_left_alone(folder) -> None:
+    filled(folder, [b"a"])
+    (folder / "00000000000000aa.0011aabb").mkdir()
+    os.mkfifo(folder / "00000000000000ab.0011aabb")
+    (folder / "notes").write_bytes(b"\xff")
+    log = SegmentLog(str(folder))
+    assert [payload for _, payload in log.read()] == [b"a"]
+    log.append([b"b"])
+    log.close()
 
 
 def test_what_was_put_aside_is_not_read_and_its_number_not_used_again(folder) -> None:
