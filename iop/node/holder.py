@@ -17,7 +17,7 @@ from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall
 
-from iop.node import control, journal, processes, words
+from iop.node import control, guardian, journal, processes, words
 from iop.node.remains import same
 from iop.node.watched import Watched
 
@@ -50,10 +50,13 @@ class Holder:
     def take_up(self) -> None:
         """One that an earlier start of this node left, living or not."""
         known = self.known = journal.identity(self._folder)
-        if same(known, "pid", "ticks"):
+        above = guardian.read(self._folder)
+        if same(above, "guardian", "guardian_ticks"):
+            self.watch(above["guardian"], above["guardian_ticks"])
+        elif same(known, "pid", "ticks"):
             self.watch(known["pid"], known["ticks"])
-        elif known:
-            processes.reap(known["pid"], known["ticks"])      # it was ours before a re-exec
+        elif above:
+            processes.reap(above["guardian"], above["guardian_ticks"])      # it was ours before a re-exec
         self._reach()
 
     def watch(self, pid: int, start_ticks: int) -> None:

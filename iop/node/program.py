@@ -50,6 +50,7 @@ class Program:
         self.holder = Holder(reactor, folder, self._grew, self._holder_gone)
         self._reactor = reactor
         self._run_id = run_id
+        self._folder = folder
         self._receiver = IProgramReceiver(receiver)
         self._started = started
         self._reader = journal.Reader(folder, offset)
@@ -198,7 +199,7 @@ class Program:
 
     def _lose(self, sentence: str, begun: bool = True) -> None:
         self._over = True
-        ended = end_remains(self._reactor, self._run_id, self.holder.known)
+        ended = end_remains(self._reactor, self._run_id, self.holder.known, self._folder)
         ended.addCallbacks(self._lost, self._not_looked_up, callbackArgs=(sentence, begun), errbackArgs=(sentence,))
         ended.addErrback(lambda failure: log.failure("run {run_id}: telling its end failed", failure, run_id=self._run_id))
 

@@ -29,7 +29,7 @@ log = Logger()
 # The package is not on the path of `-I -S`; as a module, and not as a script, it is compiled once and not at each start.
 _PLACE = os.path.dirname(os.path.dirname(os.path.abspath(iop.__file__)))
 _COMMAND = (sys.executable, "-I", "-S", "-X", "utf8", "-c",
-            "import sys; sys.path.append(sys.argv.pop()); from iop.node import supervise; supervise.main()")
+            "import sys; sys.path.append(sys.argv.pop()); from iop.node import guardian; guardian.main()")
 _LOG = "supervisor.log"      # what the interpreter says if it goes wrong
 _NAME = re.compile(r"([0-9a-f]{32})\.([0-9]{1,9})")
 

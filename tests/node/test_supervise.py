@@ -177,14 +177,15 @@ async def test_with_its_supervisor_a_program_is_ended_and_what_was_found_is_told
 
 
 @pytest_twisted.ensureDeferred
-async def test_of_a_program_that_had_gone_when_its_supervisor_was_killed_nothing_is_claimed(folder) -> None:
+async def test_what_hides_from_all_markers_is_found_when_its_supervisor_is_killed(folder) -> None:
     async def exits(program: Any) -> None:
         await until(lambda: b'"exit_code": 3' in one_file(folder, "*/journal.*").read_bytes())
 
-    # The grandchild holds the pipe, so that the supervisor is still waiting; it is out of sight.
-    ending, told = await killed(folder, "echo go; (env -i setsid sleep 0.9) & exit 3", exits)
-    assert ending.lost and told.stdout == b"go\n"
-    assert (ending.found, ending.exit_code) == (0, 3)
+    # The grandchild holds the pipe and is heard, so that the supervisor is still waiting; only the guardian sees it.
+    heard = "while echo go; do sleep 0.2; done"
+    ending, told = await killed(folder, f"env -i setsid /bin/sh -c '{heard}' & exit 3", exits)
+    assert ending.lost and told.stdout.startswith(b"go\n")
+    assert ending.found >= 1 and (ending.processes_left, ending.exit_code) == (0, 3)
 
 
 @pytest_twisted.ensureDeferred
@@ -223,7 +224,7 @@ async def test_a_torn_tail_of_a_dead_supervisor_ends_in_lost(folder) -> None:
     again = Told()
     Spawner(reactor, folder).take_up(request.run_id, 1, again, 0)
     ending = await bounded(again.ended)
-    assert ending.lost and ending.found == 0 and again.stdout == b"go\n"
+    assert ending.lost and ending.found >= 1 and again.stdout == b"go\n"      # as its guardian noted it
 
 
 @pytest_twisted.ensureDeferred
