@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.faults.armed import Arm
 
 CHILD = Path(__file__).with_name("child.py")
 DISK_MB = 96
+PORTS = range(10_240, 32_000)
 PYTHON = os.path.realpath(sys.executable)
 
 
@@ -132,8 +134,14 @@ def adapters(generation: int) -> dict[str, Any]:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Below those that the kernel gives to connections (32768 and above): an edge that is down for a moment must find its
+    own again."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
