@@ -22,6 +22,8 @@ BUSY_TIMEOUT_MS = 5000               # security.md D-47
 # Sent with BEGIN. IMMEDIATE takes the write lock at once: upgrading a read later fails without waiting (D-47).
 BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN"}
 
+NO_FILE = (0, 0)
+
 _SQLITE_SETTINGS = (
     "PRAGMA page_size=8192",             # of a new file: batches of tens of KB cost a third less than with 4096
     f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}",
@@ -105,6 +107,17 @@ def _sqlite(url: URL) -> Engine:
             connection.execute(setting)
 
     return engine
+
+
+def file_of(url: URL) -> tuple[int, int]:
+    """Which file an SQLite database is; NO_FILE where it is none, or is away."""
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return NO_FILE
+    try:
+        found = os.stat(str(url.database))
+    except OSError:
+        return NO_FILE
+    return found.st_dev, found.st_ino
 
 
 def make_file(url: URL) -> None:

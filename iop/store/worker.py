@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from iop.errors import ConfigError, HistoryUnavailable, IOPError
-from iop.store.engine import BEGIN
+from iop.store.engine import BEGIN, NO_FILE, file_of
 from iop.store.faults import Unreachable, hopeless, lasting, refused, sentence, unavailable
 from iop.store.statement import execute
 from iop.store.work import Read, Work, Write
@@ -47,6 +47,7 @@ class Worker:
         self._carry_out = carry_out
         self._tell = tell
         self._connection: Connection | None = None
+        self._file = NO_FILE                 # what the first connection opened
         self._failed: list[Write] = []
         self._retry_at = 0.0
         self._retry_s = FIRST_RETRY_S
@@ -148,6 +149,7 @@ class Worker:
         connection = self._connection or self._connect()
         execute(connection, BEGIN[connection.dialect.name])
         try:
+            self._check_file()
             self._carry_out(connection, group)
             self._work.lending.give_back()
             execute(connection, "COMMIT")
@@ -219,6 +221,7 @@ class Worker:
 
     def _connect(self) -> Connection:
         try:
+            self._check_file()
             connection = self._engine.connect()
             try:
                 self._prepare(connection)
@@ -228,7 +231,15 @@ class Worker:
         except Exception as error:
             raise Unreachable from error
         self._connection = connection
+        self._file = file_of(self._engine.url)
         return connection
+
+    def _check_file(self) -> None:
+        """What is written to a file that was deleted or moved away would be gone with this process. Raises Unreachable."""
+        if self._file != NO_FILE and file_of(self._engine.url) != self._file:
+            raise Unreachable from FileNotFoundError(
+                f"{self._engine.url.database} was deleted or replaced while it was in use; put it back, or start this "
+                "process again to go on with what is there now")
 
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None

@@ -114,6 +114,27 @@ async def test_a_locked_file_makes_batches_wait_and_people_be_told(path) -> None
 
 
 @ensureDeferred
+@pytest.mark.parametrize("harm", ["moved away", "replaced"])
+async def test_nothing_is_acknowledged_into_a_file_that_is_gone_and_all_is_there_once_it_is_back(path, harm: str) -> None:
+    history = await opened(f"sqlite:///{path}")
+    changes, run = watch(history), a_run()
+    await history.create_run(run)
+    aside = path.rename(path.with_name("aside"))
+    if harm == "replaced":
+        path.write_bytes(aside.read_bytes())
+    appended = history.append([BatchRow(run.run_id, 1, 1, 1, number(1))])
+    await until(lambda: changes == [False])
+    with pytest.raises(HistoryUnavailable):
+        await history.create_run(a_run())
+    assert not appended.called and path.exists() is (harm == "replaced")
+    aside.rename(path)
+    await appended
+    assert changes == [False, True]
+    assert await history.batches(run.run_id, START, 1 << 20) == [number(1)]
+    await history.close()
+
+
+@ensureDeferred
 async def test_reads_go_on_while_the_file_is_locked(path) -> None:
     history = await opened(f"sqlite:///{path}")
     run = a_run()
