@@ -17,9 +17,10 @@ from zope.interface import implementer
 
 import iop
 from iop.interfaces import IProgramReceiver, ISpawner
-from iop.node import control, processes
+from iop.node import control, guardian, journal, processes
 from iop.node.box import Key
 from iop.node.program import Program
+from iop.node.remains import same
 from iop.node.supervise import LISTENER
 from iop.node.waiting import after
 from iop.spawning import ProgramEnding, SpawnRequest
@@ -76,6 +77,15 @@ class Spawner:
         return threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), _keys, self._folder)
 
     def discard(self, run_id: str, attempt: int) -> Deferred[None]:
+        """Where nobody holds it any more, only its folder goes: a hunt for each of thousands would hold up a start, and
+        what carries the node's mark is hunted once for all."""
+        key = run_id, attempt
+        if key in self._programs:
+            return self._end(*key)
+        looked = threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), _lives, self._folder_of(key))
+        return looked.addCallback(lambda lives: self._end(*key) if lives else self._remove([key]))
+
+    def _end(self, run_id: str, attempt: int) -> Deferred[None]:
         receiver = _Nobody()
         program = self._programs.get((run_id, attempt)) or self.take_up(run_id, attempt, receiver, 0)
         ended = after(program.ended)
@@ -134,6 +144,12 @@ def posix_spawn(folder: str, listener: int, environment: Mapping[str, str]) -> i
     blocked = signal.valid_signals()        # until it has handlers; a session of its own keeps the terminal's away
     return os.posix_spawn(sys.executable, [*_COMMAND, folder, _PLACE], environment, file_actions=actions, setsid=True,
                           setsigmask=blocked)
+
+
+def _lives(folder: str) -> bool:
+    """Whether anything that the folder of a program tells of lives. Blocking."""
+    known, above = journal.identity(folder), guardian.read(folder)
+    return same(known, "pid", "ticks") or same(known, "child", "child_ticks") or same(above, "guardian", "guardian_ticks")
 
 
 def _keys(folder: str) -> set[Key]:

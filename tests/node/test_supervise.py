@@ -252,6 +252,17 @@ async def test_what_an_earlier_start_left_can_be_discarded(folder) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_thousand_dead_folders_are_discarded_without_a_hunt_for_each(folder, monkeypatch) -> None:
+    monkeypatch.setattr("iop.node.remains.processes.members", None)
+    names = [f"{number:032x}" for number in range(1000)]
+    for name in names:
+        write_journal(os.path.join(folder, f"{name}.1"), b"\xff" * 50)
+    spawner = Spawner(reactor, folder)
+    await bounded(defer.gatherResults([spawner.discard(name, 1) for name in names]))
+    assert os.listdir(folder) == []
+
+
+@pytest_twisted.ensureDeferred
 async def test_a_supervisor_whose_folder_was_removed_ends_its_run(folder) -> None:
     request, told = shell("echo go; exec sleep 300"), Told()
     Spawner(reactor, folder).spawn(request, told)
