@@ -130,4 +130,4 @@ def processes_with(text: str) -> list[int]:
 def supervisors(text: str) -> list[int]:
     """The processes that hold programs in whose command line `text` stands."""
     parents = {parent_of(pid) for pid in processes_with(text) if "child.py" in words_of(pid)}
-    return sorted(pid for pid in parents if "supervise" in words_of(pid))
+    return sorted(pid for pid in parents if "from iop.node import" in words_of(pid))
