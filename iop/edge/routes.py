@@ -31,7 +31,8 @@ def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: 
         return Response(200, described[0])
 
     routes = [
-        *RunRoutes(edge).routes(), *NodeRoutes(edge).routes(), *OpenAIRoutes(edge, clock, config.body_bytes).routes(),
+        *RunRoutes(edge, config.body_bytes).routes(), *NodeRoutes(edge).routes(),
+        *OpenAIRoutes(edge, clock, config.body_bytes).routes(),
         *HealthRoutes(edge, metrics).routes(),
         Route("GET", "/api/v1/openapi.json", PUBLIC, openapi, "This document", answer="object"),
     ]

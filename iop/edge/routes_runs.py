@@ -91,14 +91,16 @@ class EventsQuery(_Body):
 class RunRoutes:
     """Runs: submit, list, show, follow, cancel, input. A key without `admin` sees only what it submitted itself."""
 
-    def __init__(self, edge: IEdgeService) -> None:
+    def __init__(self, edge: IEdgeService, body_limit: int) -> None:
         self._edge = edge
+        self._body_limit = body_limit
 
     def routes(self) -> list[Route]:
         run = "/api/v1/runs/{run_id}"
         return [
-            Route("POST", "/api/v1/runs", "runs:write", self.submit, "Submit a run", body=RunBody, success=202,
-                  answer="submitted", errors=(404, 409, 429, 503), headers=("Idempotency-Key",)),
+            Route("POST", "/api/v1/runs", "runs:write", self.submit, "Submit a run", body=RunBody,
+                  body_limit=self._body_limit, success=202, answer="submitted", errors=(404, 409, 429, 503),
+                  headers=("Idempotency-Key",)),
             Route("GET", "/api/v1/runs", "runs:read", self.list, "List runs, the newest first", query=RunsQuery,
                   answer="runs", errors=(503,)),
             Route("GET", run, "runs:read", self.show, "Show a run", answer="run", errors=(404, 503)),

@@ -101,6 +101,12 @@ def test_a_refusal_of_the_edge_has_its_status(world, error, status):
     assert (answer.headers["retry-after"] is not None) == error.retryable
 
 
+def test_a_prompt_may_be_as_long_as_a_chat(world):
+    prompt = "x" * 3_000_000
+    assert world.call("POST", "/api/v1/runs", {**BODY, "input": {"prompt": prompt}}).status == 202
+    assert world.edge.last.request.prompt == prompt
+
+
 def test_a_program_needs_its_scope(world):
     body = {**BODY, "adapter": "cli", "target": "echo"}
     assert world.call("POST", "/api/v1/runs", body, world.client).status == 403
