@@ -79,6 +79,7 @@ class CliAdapter:
         try:
             place = Place.of(mark)
         except ValueError:
+            self._tools.spawner.discard(spec.run_id, spec.attempt)   # nobody could tell what it says
             return refused(sink, SupervisorLost("The place in the journal of the program is of another version of IOP."))
         run = CliRun(spec, settings, settings.argv[0], place, sink)
         run.begin(self._tools.spawner.take_up(spec.run_id, spec.attempt, run, place.offset))

@@ -128,6 +128,7 @@ class FakeSpawner:
     def __init__(self) -> None:
         self.programs: list[FakeProgram] = []
         self.taken_up: list[tuple[str, int, int]] = []
+        self.discarded: list[tuple[str, int]] = []
 
     def spawn(self, program: SpawnRequest, receiver: Any) -> FakeProgram:
         self.programs.append(FakeProgram(program, receiver))
@@ -142,6 +143,7 @@ class FakeSpawner:
         return succeed(set())
 
     def discard(self, run_id: str, attempt: int) -> Deferred[None]:
+        self.discarded.append((run_id, attempt))
         return succeed(None)
 
     def forget(self, run_id: str) -> Deferred[None]:

@@ -142,9 +142,10 @@ def clean(told: list[Any]) -> list[Any]:
     return told
 
 
-def test_a_mark_of_another_version_ends_the_run() -> None:
+def test_a_mark_of_another_version_ends_the_run_and_its_program() -> None:
     run = start(["/bin/agent"], prompt="x", resume=b"\x09?")
     assert run.ending[0] == "failed" and run.ending[1].code == "supervisor_lost"  # type: ignore[index]
+    assert run.tools.spawner.discarded == [(RUN_ID, 1)]  # type: ignore[attr-defined]
 
 
 def test_what_is_kept_reaches_the_journal() -> None:
