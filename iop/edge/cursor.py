@@ -57,7 +57,7 @@ class RunCursor:
             self._position = position = position + len(entries)
             if passed := self._pass(entries):    # else the reader has seen all of these: further on
                 return passed
-        self.ended = live.ended                  # it stands behind all there is
+        self.ended = live.over                   # it stands behind all there is
         return entries
 
     def _page(self, limit_bytes: int) -> Deferred[list[Entry]]:

@@ -99,11 +99,13 @@ class RunLog:
         self._bytes = 0
         self._tail_bytes = tail_bytes
         self._dirty = dirty
+        self._own: list[tuple[int, Entry]] = []      # what the edge made and history has not: (its number, entry)
 
-    def append(self, batch: EventBatch, packed: bytes) -> Entry | None:
+    def append(self, batch: EventBatch, packed: bytes, *, own: bool = False) -> Entry | None:
         """Add a batch; None when all of it is here already. Raises Hole, and RemoteProtocolError for an impossible one.
 
-        A batch of a higher attempt begins at 1; of what is partly here, only the rest is added.
+        A batch of a higher attempt begins at 1; of what is partly here, only the rest is added. `own`: the edge made it, so
+        that nobody has it again if this process dies; readers are not shown it, nor what follows, before its commit (G2).
         """
         count, first, attempt = len(batch.events), batch.first_seq, batch.attempt
         if not count or not first or count > MAX_EVENTS:
@@ -116,7 +118,7 @@ class RunLog:
         if first + count <= expected or self.ended or attempt < last_attempt:
             return None
         entry = Entry(batch, packed) if first == expected else trimmed(batch, expected)
-        self._add(entry)
+        self._add(entry, own)
         return entry
 
     def skip(self, attempt: int, through_seq: int, reason: str) -> Entry:
@@ -124,10 +126,12 @@ class RunLog:
         first = self.last.seq + 1 if attempt == self.last.attempt else 1
         batch = gap_batch(self.run_id, EventId(attempt, through_seq), first, reason)
         entry = Entry(batch, pack(batch))
-        self._add(entry)
+        self._add(entry, True)
         return entry
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Entry, own: bool) -> None:
+        if own:
+            self._own.append((self._end, entry))
         self._tail.append(entry)
         self.uncommitted_bytes += entry.size
         self._bytes += 2 * entry.size + ENTRY_COST_BYTES
@@ -158,6 +162,12 @@ class RunLog:
         self.committed = entry.last
         self.uncommitted_bytes -= entry.size
         self._committed_entries += 1
+        for place, (_, own) in enumerate(self._own):
+            if own is entry:
+                del self._own[:place + 1]
+                if self.readers:
+                    self._dirty.add(self)
+                break
         if self._bytes > self._tail_bytes:
             self._drop()
 
@@ -183,9 +193,20 @@ class RunLog:
         """The number of the tail's first entry."""
         return self._tail_from
 
+    @property
+    def _end(self) -> int:
+        """The number of the entry that comes next."""
+        return self._tail_from + len(self._tail)
+
+    @property
+    def over(self) -> bool:
+        """It has ended, and readers may know."""
+        return self.ended and not self._own
+
     def read(self, position: int, limit_bytes: int) -> list[Entry]:
-        """Entries from `position` on, at least one when there is one, until `limit_bytes` is passed."""
-        entries = self._tail[position - self._tail_from:]
+        """Entries from `position` on, at least one when there is one to show, until `limit_bytes` is passed."""
+        end = self._own[0][0] if self._own else self._end
+        entries = self._tail[position - self._tail_from:max(0, end - self._tail_from)]
         if len(entries) > 1:
             size = 0
             for index, entry in enumerate(entries):

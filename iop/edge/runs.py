@@ -126,7 +126,7 @@ class Runs:
             return
         batch = EventBatch(run_id=run.run_id, attempt=max(run.record.attempt, run.log.last.attempt) + 1, first_seq=1,
                            events=[ending(kind, outcome)])
-        entry = run.log.append(batch, pack(batch))
+        entry = run.log.append(batch, pack(batch), own=True)
         if entry is not None:
             run.sent = False             # whatever a node still sends of it is late
             self._end(run, entry, {"attempt": batch.attempt} | ({"incomplete": 1} if outcome.code == HistoryGap.code else {}))
@@ -154,6 +154,9 @@ class Runs:
         for entry in entries:
             run.log.commit(entry)
         self._on_committed(run, run.log.committed)
+        if run.log in self._dirty:           # what was withheld may be shown
+            self._dirty.discard(run.log)
+            run.log.tell()
         if run.record.ended and run.log.committed == run.log.last:
             self._runs.pop(run.run_id, None)
             waiting, run.when_stored = run.when_stored, []

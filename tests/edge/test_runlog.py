@@ -280,3 +280,31 @@ def test_a_reader_that_fails_is_let_go_and_the_others_are_told() -> None:
     logged.log.tell()
     logged.log.tell()
     assert (told, failed) == ([1, 1], [1])
+
+
+def test_what_the_edge_makes_itself_is_shown_once_history_has_it() -> None:
+    """Nobody has it again if this edge dies before: the next one would make another (G2)."""
+    logged = Logged()
+    logged.add(batch(1, "one"))
+    cursor = logged.cursor()
+    made = batch(1, attempt=2, end="failed")
+    entry = logged.log.append(made, pack(made), own=True)
+    assert entry is not None and logged.log.ended
+    assert read(cursor) == ["one"] and not cursor.ended
+    logged.dirty.clear()
+    logged.commit(entry)
+    assert logged.dirty == {logged.log}
+    [shown] = cursor.take(1 << 20)
+    assert shown.last == EventId(2, 1) and cursor.ended
+
+
+def test_what_follows_a_gap_waits_for_it() -> None:
+    logged = Logged()
+    logged.add(batch(1, "one"))
+    gap = logged.log.skip(1, 5, "history was put back")
+    behind = logged.add(batch(6, "six"), commit=False)
+    cursor = logged.cursor()
+    assert read(cursor) == ["one"]
+    logged.commit(gap)
+    assert [entry.last.seq for entry in cursor.take(1 << 20)] == [5, 6]      # a node has what it sent; it need not wait
+    assert behind is not None and not cursor.ended
