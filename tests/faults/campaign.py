@@ -154,6 +154,7 @@ class Campaign:
         world.load.stopping = True
         await world.come_back(SETTLE_S)
         await world.load.settled(SETTLE_S)
+        await world.wait_for(world.nothing_open, "all runs have ended", SETTLE_S)
         deadline = time.monotonic() + LEFT_S
         while (left := world.programs_left()) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.2)

@@ -85,6 +85,16 @@ class World:
             return []
         return [node["node_id"] for node in told["nodes"] if node["state"] == state]
 
+    async def nothing_open(self) -> bool:
+        """Also a run whose readers saw an ending that a roll-back took."""
+        try:
+            for state in ("queued", "placed", "running", "disconnected"):
+                if (await self.client.call("GET", f"/api/v1/runs?state={state}&limit=1"))["runs"]:
+                    return False
+        except (*BROKEN, Refused):
+            return False
+        return True
+
     async def wait_for(self, condition: Any, what: str, seconds: float = READY_S) -> float:
         """Seconds that it took. Raises TimeoutError."""
         began = time.monotonic()
