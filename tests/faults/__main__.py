@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -90,6 +91,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, default=ROOT, metavar="DIR", help="which iop/ runs; default: this one")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(words)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)     # file systems are unmounted then, too
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
     kinds = [name.strip() for name in asked.only.split(",")] if asked.only else None
     print(f"chaos: seed {seed}, {asked.faults} faults", file=sys.stderr, flush=True)

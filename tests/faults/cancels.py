@@ -165,6 +165,7 @@ def main(asked_words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="SEED")
     parser.add_argument("--kill-supervisors", action="store_true")
     asked = parser.parse_args(asked_words)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)     # file systems are unmounted then, too
     tally = asyncio.run(run(asked.tries, asked.seed, asked.kill_supervisors))
     print(words(tally, "killed supervisors" if asked.kill_supervisors else "cancels"))
     return 1 if tally.survivors or tally.wrong else 0

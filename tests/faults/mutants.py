@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,7 @@ def main(asked_words: list[str] | None = None) -> int:
     parser.add_argument("--no-controls", action="store_true", help="leave out the product as it is")
     parser.add_argument("--scenario", default="", help="only this one, on the product as it is")
     asked = parser.parse_args(asked_words)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)     # file systems are unmounted then, too
     if asked.scenario:
         folder = Path(tempfile.mkdtemp(prefix="iop-directed-"))
         found = asyncio.run(findings_of(SCENARIOS[asked.scenario], ROOT, folder / "world"))
