@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from iop.errors import IOPError
-from iop.events import kind_of, outcome_of
+from iop.events import kind_of, now_us, outcome_of
 from iop.interfaces import IExecution
-from iop.proto.run_pb2 import Outcome, RuntimeEvent
+from iop.proto.run_pb2 import Outcome, RuntimeEvent, Truncated
 
 STOP_S = 30.0        # to let go of a backend takes milliseconds
 
@@ -32,6 +32,7 @@ class Execution:
         self._paused = False
         self._held: list[RuntimeEvent] = []
         self._held_mark = b""
+        self._dropped: dict[int, int] = {}         # bytes that came after a stop while held back, by channel
         self._ending: tuple[str, Outcome] | None = None
         self._told = False
 
@@ -65,12 +66,21 @@ class Execution:
             self._tell()
 
     def _emit(self, events: list[RuntimeEvent], mark: bytes = b"") -> None:
-        if self._paused:
-            if self._stopped is None:              # what a stopped backend still says would grow here without bound
-                self._held += events
-                self._held_mark = mark
+        if self._stopped is not None and (self._paused or self._dropped):
+            self._drop(events)
+        elif self._paused:
+            self._held += events
+            self._held_mark = mark
         elif events:
             self._sink.emit(events, mark)
+
+    def _drop(self, events: list[RuntimeEvent]) -> None:
+        """What a stopped backend still says would grow here without bound. From the first drop on all of it goes: a text
+        whose middle is missing would look whole. The ending tells how much it was."""
+        for event in events:
+            if event.WhichOneof("kind") == "output":
+                size = len(event.exact) or len(event.output.encode("utf-8", "surrogatepass"))
+                self._dropped[event.channel] = self._dropped.get(event.channel, 0) + size
 
     def _end(self, kind: str, outcome: Outcome) -> None:
         """The first ending counts; it waits for what a pause holds back, unless it is a stop, which drops that."""
@@ -78,7 +88,11 @@ class Execution:
             return
         self._ending = (kind, outcome)
         if self._stopped is not None:
+            self._drop(self._held)
             self._held = []
+        if self._dropped:
+            self._sink.emit([RuntimeEvent(at_us=now_us(), truncated=Truncated(channel=channel, dropped_bytes=size))
+                             for channel, size in sorted(self._dropped.items())])
         if not self._held:
             self._tell()
 

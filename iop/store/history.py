@@ -12,9 +12,11 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from iop.errors import HistoryUnavailable
-from iop.events import now_us, outcome_of
+from iop.events import ending, now_us, outcome_of
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
+from iop.proto.link_pb2 import Frame
+from iop.proto.run_pb2 import EventBatch
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import EventId
 from iop.store import reader, tables
@@ -103,10 +105,11 @@ class History:
         """A run was stored just after its caller was told that it was not: it ends here, as what the caller was told."""
         if write.kind != "create" or write.result is not write.values:
             return
-        outcome = outcome_of(HistoryUnavailable())
-        self._store.write("update", (write.values.run_id, {
-            "state": "failed", "ended_us": now_us(), "outcome": outcome.SerializeToString(),
-            "outcome_code": outcome.code}))
+        record, outcome = write.values, outcome_of(HistoryUnavailable())
+        changes = {"state": "failed", "attempt": record.attempt + 1, "ended_us": now_us(),
+                   "outcome": outcome.SerializeToString(), "outcome_code": outcome.code}
+        batch = EventBatch(run_id=record.run_id, attempt=record.attempt + 1, first_seq=1, events=[ending("failed", outcome)])
+        self.append([BatchRow(record.run_id, batch.attempt, 1, 1, Frame(event_batch=batch).SerializeToString(), changes)])
 
     # --- reads ---
 

@@ -165,6 +165,22 @@ def test_what_a_pause_holds_goes_with_its_mark() -> None:
     assert Place.of(run.sink.marks[-1]).offset == 20 and run.sink.text() == "ab"
 
 
+def test_from_what_a_stopped_and_held_program_says_nothing_is_left_out_in_the_middle() -> None:
+    run = start(["/bin/agent"], prompt="x")
+    receiver = run.tools.spawner.programs[0].receiver  # type: ignore[attr-defined]
+    receiver.output_received(CHANNEL_STDOUT, b"one ", 4)
+    run.execution.pauseProducing()
+    run.execution.stop(Cancelled())
+    receiver.output_received(CHANNEL_STDOUT, b"two ", 8)
+    receiver.output_received(CHANNEL_STDERR, b"no", 10)
+    run.execution.resumeProducing()
+    receiver.output_received(CHANNEL_STDOUT, b"three", 15)
+    run.tools.spawner.programs[0].ends(signal=9)  # type: ignore[attr-defined]
+    assert run.sink.text() == "one " and run.ending[0] == "cancelled"  # type: ignore[index]
+    told = [event.truncated for event in run.sink.events if event.WhichOneof("kind") == "truncated"]
+    assert [(one.channel, one.dropped_bytes) for one in told] == [(CHANNEL_STDOUT, 9), (CHANNEL_STDERR, 2)]
+
+
 @pytest.mark.parametrize(("ending", "kind", "code", "exit_code", "signal"), [
     ({"exit_code": 0}, "completed", "ok", 0, None),
     ({"exit_code": 7}, "completed", "ok", 7, None),

@@ -15,6 +15,7 @@ from twisted.internet import defer, reactor, task, threads
 
 from iop.errors import ConfigError, HistoryUnavailable
 from iop.proto import node_pb2, run_pb2
+from iop.proto.link_pb2 import Frame
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
 from iop.runs import START, new_run_id
 from iop.store import engine, store, worker
@@ -105,6 +106,9 @@ async def test_a_locked_file_makes_batches_wait_and_people_be_told(path) -> None
     runs = {run.run_id: run for run in (await history.runs(RunQuery()))[0]}
     assert runs.pop(run_id).state == "running"
     assert [(run.run_id, run.outcome_code) for run in runs.values()] in ([], [(refused.run_id, "history_unavailable")])
+    for run in runs.values():
+        [ending] = await history.batches(run.run_id, START, 1 << 20)
+        assert run.attempt == 1 and Frame.FromString(ending).event_batch.events[0].failed.code == "history_unavailable"
     assert (await history.run(run_id)).state == "running"
     assert [session.session_id for session in await history.sessions()] == ["s"]
     assert changes == [False, True]
