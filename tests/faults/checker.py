@@ -251,13 +251,15 @@ def shown(run: Run) -> Told:
     away = excused(run)
     late = {event.id for event in run.late}
     last = {event.attempt: event.seq for event in run.history}
+    had = run.rolled.had if run.rolled is not None else {}
     for reader in run.shown:
         attempt, seq = reader.after
         for next_attempt, next_seq, kind, digest in reader.events:
             place = next_attempt, next_seq
             if (next_attempt, next_seq) <= (attempt, seq):
                 yield "duplicated", f"{reader.name} was shown {next_attempt}.{next_seq} behind {attempt}.{seq}"
-            elif not follows(reader, (attempt, seq), place, kind) or (next_attempt > attempt and last.get(attempt, 0) > seq):
+            elif not follows(reader, (attempt, seq), place, kind) or (
+                    next_attempt > attempt and (had if place in away else last).get(attempt, 0) > seq):
                 yield "lost", f"{reader.name} was shown {next_attempt}.{next_seq} behind {attempt}.{seq}"
             if run.api.get(place, "" if place in late else None) not in (digest, "") and place not in away and run.known:
                 word = "not in history" if place not in run.api else "another event in history"
