@@ -253,5 +253,16 @@ def identity(folder: str) -> dict[str, Any]:
         return {}
 
 
+def ending(folder: str) -> dict[str, Any]:
+    """What the ENDED record says; {} where there is none that can be read."""
+    try:
+        start = segments(folder)[-1]
+        with open(os.path.join(folder, _name(start)), "rb") as stream:
+            last = records(stream.read(), start)[-1]
+        return last.fields() if last.kind == ENDED else {}
+    except (OSError, Damaged, IndexError):
+        return {}
+
+
 def _name(offset: int) -> str:
     return f"{PREFIX}{offset:016x}"

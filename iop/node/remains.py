@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet import threads
 from twisted.internet.defer import Deferred
 
-from iop.node import guardian, processes
+from iop.node import guardian, journal, processes
 
 LIMIT_S = 12.0
 PAUSE_S = 0.03
@@ -55,7 +55,7 @@ def _held(known: dict[str, Any], folder: str, deadline: float) -> tuple[int, int
     told = guardian.read(folder)
     if same(known, "pid", "ticks"):
         if not same(told, "guardian", "guardian_ticks"):
-            return _by_the_supervisor(known, deadline)
+            return _by_the_supervisor(known, folder, deadline)
         os.kill(known["pid"], signal.SIGKILL)            # nobody reads its journal any more; the guardian does the rest
     while "found" not in told and same(told, "guardian", "guardian_ticks") and time.monotonic() < deadline:
         time.sleep(PAUSE_S)
@@ -64,11 +64,12 @@ def _held(known: dict[str, Any], folder: str, deadline: float) -> tuple[int, int
     return (told["found"], told["left"]) if "found" in told else None
 
 
-def _by_the_supervisor(known: dict[str, Any], deadline: float) -> tuple[int, int] | None:
-    """Its guardian was killed; TERM has it end all of its run, and then itself."""
+def _by_the_supervisor(known: dict[str, Any], folder: str, deadline: float) -> tuple[int, int] | None:
+    """Its guardian was killed; TERM has it end all of its run, and then itself. Its last record tells: it may be dying."""
     os.kill(known["pid"], signal.SIGTERM)
     while same(known, "pid", "ticks"):
         if time.monotonic() > deadline:
             return None
         time.sleep(PAUSE_S)
-    return 1, 0
+    told = journal.ending(folder)
+    return (1, told["processes_left"]) if told else None

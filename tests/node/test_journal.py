@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
@@ -152,3 +153,13 @@ def test_words_come_out_of_any_cut() -> None:
         for at in range(0, len(stream), step):
             told += words.feed(stream[at:at + step])
         assert told == [(INPUT, b"abc"), (INPUT, b""), (KEPT, b"12345678")]
+
+
+def test_the_ending_is_the_last_record_or_none(tmp_path) -> None:
+    assert journal.ending(str(tmp_path)) == {}
+    said = writer(tmp_path)
+    said.append(STDOUT, b"said")
+    assert journal.ending(str(tmp_path)) == {}
+    told = {"error": "", "steps": ["SIGINT"], "processes_left": 0, "exit_code": None, "signal": 2}
+    said.append(ENDED, json.dumps(told).encode())
+    assert journal.ending(str(tmp_path)) == told
