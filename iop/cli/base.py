@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +12,7 @@ import click
 
 from iop.cli.errors import SystemFault
 from iop.cli.find import find_edge
+from iop.cli.output import fitted
 from iop.errors import CANCELLED, FAILED, USAGE, InvalidRequest, IOPError, exit_code
 from iop.rendering import error_text
 
@@ -32,7 +31,7 @@ class Group(click.Group):
             ctx.exit(exit_code(error.code))
         except click.UsageError as error:
             if "--json" not in sys.argv:
-                raise
+                raise click.UsageError(_fitted_usage(error), error.ctx) from None
             tell(InvalidRequest(_sentence(error.format_message()), hint=_help_of(error.ctx)))
             ctx.exit(USAGE)
         except KeyboardInterrupt:
@@ -52,15 +51,13 @@ def tell(error: IOPError) -> None:
     """An error on standard error: for people, or as the API's error object where --json was given."""
     as_json = "--json" in sys.argv
     text = error_text(error, as_json, head="iop")
-    if sys.stderr.isatty() and not as_json:
-        text = wrapped(text, shutil.get_terminal_size().columns)
-    click.echo(text, nl=False, err=True)
+    click.echo(text if as_json else fitted(text, sys.stderr), nl=False, err=True)
 
 
-def wrapped(text: str, columns: int) -> str:
-    """Lines broken between words where they are longer than the terminal; what hangs over is indented as a hint is."""
-    filler = textwrap.TextWrapper(columns, subsequent_indent=" " * 5, break_long_words=False, break_on_hyphens=False)
-    return "".join(filler.fill(line) + "\n" for line in text.splitlines())
+def _fitted_usage(error: click.UsageError) -> str:
+    """What click says behind its word "Error: "."""
+    head = "Error: "
+    return fitted(head + error.format_message() + "\n", sys.stderr).removeprefix(head).removesuffix("\n")
 
 
 def _sentence(text: str) -> str:

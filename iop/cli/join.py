@@ -65,7 +65,7 @@ def init_command(context: click.Context, folder: str | None, names: tuple[str, .
         return
     click.echo("\nIn edge.yaml, before the edge is started (again):\n  listen:\n    link:\n      host: 0.0.0.0\n      tls:\n"
                f"        cert: {told['cert']}\n        key: {told['key']}")
-    click.echo("In node.yaml, under `edge`: `pin:` with the pin (`iop node-config` does), or `ca:` with a copy of ca.pem.")
+    click.echo("In node.yaml, under `edge`: `pin:` with the pin (`iop node-config` does), or\n`ca:` with a copy of ca.pem.")
 
 
 @click.command("node-config", short_help="Print the script by which another machine joins.", epilog=examples(

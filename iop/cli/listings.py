@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -9,7 +10,7 @@ import click
 
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
-from iop.cli.output import ago, print_json, print_table
+from iop.cli.output import ago, fitted, print_json, print_table
 from iop.cli.run import run_path
 from iop.rendering import fields, life_line, safe_line
 from iop.runs import STATES
@@ -112,7 +113,7 @@ def _show_event(event: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(event)
         return
-    click.echo(life_line(event))
+    click.echo(fitted(life_line(event) + "\n", sys.stdout, indent=8), nl=False)
 
 
 def _items(answer: Any, name: str) -> list[dict[str, Any]]:

@@ -6,9 +6,10 @@ import base64
 import calendar
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -25,6 +26,15 @@ def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column]) ->
     """A table as wide as the terminal, or as wide as it needs when it goes elsewhere."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     click.echo(table(rows, columns, width), nl=False)
+
+
+def fitted(text: str, stream: TextIO, indent: int = 5) -> str:
+    """Lines as they are, or, where they go to a terminal, broken between words; what hangs over is indented, as a hint is."""
+    if not stream.isatty():
+        return text
+    filler = textwrap.TextWrapper(shutil.get_terminal_size().columns, subsequent_indent=" " * indent, break_long_words=False,
+                                  break_on_hyphens=False)
+    return "".join(filler.fill(line) + "\n" for line in text.splitlines())
 
 
 def ago(moment: str | None, now_s: float | None = None) -> str:

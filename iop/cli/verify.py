@@ -8,7 +8,7 @@ import click
 
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
-from iop.cli.output import print_json
+from iop.cli.output import fitted, print_json
 from iop.cli.run import run_path
 from iop.errors import FAILED
 from iop.rendering import findings_text
@@ -30,5 +30,5 @@ def verify_command(edge: Client, *, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(findings_text(found), nl=False)
+        click.echo(fitted(findings_text(found), sys.stdout), nl=False)
     sys.exit(0 if found["whole"] else FAILED)

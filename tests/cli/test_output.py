@@ -3,7 +3,7 @@
 import base64
 import io
 
-from iop.cli.output import RunPrinter, ago
+from iop.cli.output import RunPrinter, ago, fitted
 
 
 class Screen(io.TextIOWrapper):
@@ -70,3 +70,12 @@ def test_json_is_one_event_a_line_and_harmless(monkeypatch):
 def test_ago_counts_in_one_unit():
     assert ago("2026-12-01T09:00:00.5Z", 1796115600 + 7300) == "2 h"
     assert ago(None) == "-"
+
+
+def test_long_lines_fit_a_terminal_and_a_pipe_gets_them_as_they_are(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "iop: one sentence that is longer than that\n     and a hint\n"
+    assert fitted(text, Screen(tty=False)) == text
+    shown = fitted(text, Screen(tty=True))
+    assert shown == "iop: one sentence that is\n     longer than that\n     and a hint\n"
+    assert fitted(shown, Screen(tty=True)) == shown
