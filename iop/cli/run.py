@@ -29,7 +29,8 @@ def _one_prompt(context: click.Context, parameter: click.Parameter, words: tuple
 @click.option("-t", "--target", metavar="TARGET", required=True, help="A program's profile or a model.")
 @click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--session", metavar="S", help="Continue the session S; the run goes to the node that holds it.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End the run after S seconds.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End the run S seconds after its start; the wait "
+              "for a node does not count.")
 @click.argument("prompt", nargs=-1, metavar="PROMPT", callback=_one_prompt)
 @json_option
 @with_edge
@@ -48,7 +49,7 @@ def run_command(edge: Client, *, adapter: str, target: str, detach: bool, sessio
     submitted = edge.post("/api/v1/runs", body)
     run_id = submitted["run_id"]
     if submitted["state"] == "queued" and not as_json:
-        click.echo("[it waits until a node that offers it is ready and has a free slot; see `iop nodes`]", err=True)
+        click.echo("[it waits until a node that offers it is ready and free; see `iop nodes`]", err=True)
     if detach:
         print_json({"run_id": run_id}) if as_json else click.echo(run_id)
         return

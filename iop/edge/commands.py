@@ -118,7 +118,7 @@ def _run_commands(table: CommandTable, edge: IEdgeService) -> None:
         record = await edge.submit(request, caller.source)
         if detach:
             return {"run_id": record.run_id, "state": record.state}
-        note = "it waits until a node that offers it is ready and has a free slot" if record.state == "queued" else ""
+        note = "it waits until a node that offers it is ready and free" if record.state == "queued" else ""
         return RunStream(edge, record.run_id, EventId(0, 0), owner=caller.source, note=note)
 
     @table.command(scope="runs:write", changes=True)

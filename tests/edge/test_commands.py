@@ -222,7 +222,7 @@ def test_a_run_that_has_to_wait_says_so(edge, run, monkeypatch):
     submit = edge.submit
     monkeypatch.setattr(edge, "submit", lambda *words: submit(*words).addCallback(
         lambda record: msgspec.structs.replace(record, state="queued")))
-    assert "free slot" in run("run tiny hi").note and run("tail " + edge.last.record.run_id).note == ""
+    assert "ready and free" in run("run tiny hi").note and run("tail " + edge.last.record.run_id).note == ""
 
 
 def test_the_page_of_the_console_has_every_command(edge):
