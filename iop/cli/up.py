@@ -29,7 +29,8 @@ _PORT = click.IntRange(0, 65535)
     "iop up --ollama llama=http://127.0.0.1:11434#llama3.2 --nodes 2"))
 @click.option("--state", metavar="DIR", help="State folder, made 0700; one that exists is continued. Default: "
               "~/.local/state/iop.")
-@click.option("--http-port", type=_PORT, default=0, metavar="N", help="0: any free one, kept in the state folder.")
+@click.option("--http-port", type=_PORT, default=0, metavar="N", help="Of the API; default (or 0): that of last "
+              "time, else any free one.")
 @click.option("--link-port", type=_PORT, default=0, metavar="N", help="Likewise, for the nodes' links.")
 @click.option("--console-port", type=_PORT, default=0, metavar="N", help="Likewise, for the SSH console.")
 @click.option("--ready-file", metavar="F", help="Also write the ready file here, once a node is ready.")
