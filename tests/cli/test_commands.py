@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from iop.cli.base import wrapped
 from iop.cli.find import find_edge
 from iop.cli.main import main
 from iop.config import load_node
@@ -56,12 +55,6 @@ def test_what_a_command_is_for_fits_its_line_in_the_list(iop, path):
 def test_without_an_edge_it_says_how_to_start_one(iop):
     result = iop("nodes")
     assert result.exit_code == 1 and "Start one with `iop up`" in result.output
-
-
-def test_a_sentence_is_broken_between_words():
-    text = "iop: There is no edge here.\n     Start one with `iop up`, or name one.\n"
-    assert wrapped(text, 80) == text
-    assert wrapped(text, 28) == "iop: There is no edge here.\n     Start one with `iop\n     up`, or name one.\n"
 
 
 def test_an_unknown_option_is_usage(iop):
