@@ -160,7 +160,8 @@ class Children:
 
     def _ended(self, child: Child, now: float) -> None:
         if child.exit_code == CONFIG_REFUSED:
-            raise _failure(child)
+            raise ConfigError(_failure(child).message, hint=f"{child.name} cannot start again, so all of it was stopped: "
+                              "mend the file, then `iop up` again.")
         failures = 0 if child.was_ready else self._failures.get(child.name, 0) + 1
         self._failures[child.name] = failures       # in a row
         if failures > ATTEMPTS:

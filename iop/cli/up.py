@@ -17,7 +17,6 @@ from iop.cli.base import examples
 from iop.cli.children import Child, Children, Signals, end_leftovers
 from iop.cli.find import default_state
 from iop.cli.layout import HOST, Layout, Ports, Settled, Wish
-from iop.config import load_node
 from iop.errors import ConfigError
 from iop.files import remove_ready, take_lock, write_ready
 
@@ -94,9 +93,9 @@ class Up:
         """A node that did not end in order leaves its programs for its next start, and there is none."""
         for number, node in enumerate(self._nodes, 1):
             if node.exit_code != 0:
-                from iop.tap.sweep import sweep  # here, since few need it and it imports for 0.5 s
+                from iop.tap.sweep import sweep_folder  # here, since few need it and it imports for 0.5 s
 
-                sweep(load_node(str(self._layout.node(number) / "node.yaml")))
+                sweep_folder(node.name, str(self._layout.node(number)))
 
     def _write_ready(self) -> dict[str, Any]:
         value = self._ready_value()

@@ -16,8 +16,12 @@ NAME = "node.lock"
 
 def node_marker(config: NodeConfig) -> str:
     """What marks the programs of a node, over its restarts: its id, and which state folder it is of."""
-    folder = hashlib.sha256(os.path.realpath(config.state).encode()).hexdigest()[:16]
-    return f"{config.node.id}.{folder}"
+    return marker_of(config.node.id, config.state)
+
+
+def marker_of(node_id: str, state: str) -> str:
+    """The same for who has no configuration that can be read."""
+    return f"{node_id}.{hashlib.sha256(os.path.realpath(state).encode()).hexdigest()[:16]}"
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

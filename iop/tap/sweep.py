@@ -9,7 +9,7 @@ from iop.config import NodeConfig
 from iop.errors import CONFIG_REFUSED, Conflict
 from iop.files import take_lock
 from iop.node.orphans import end_all
-from iop.tap.statelock import NAME, node_marker
+from iop.tap.statelock import NAME, marker_of
 
 # $SERVICE_RESULT of systemd.exec(5) after which Restart=on-failure starts the node again, which takes up what it left.
 CRASHES = frozenset(("signal", "core-dump", "watchdog", "oom-kill", "exit-code"))
@@ -22,13 +22,18 @@ def comes_back(environment: Mapping[str, str]) -> bool:
 
 def sweep(config: NodeConfig) -> int:
     """How many processes could not be ended. Blocking, 14 s at most. Raises Conflict while a node uses the state folder."""
-    if not os.path.isdir(config.state):
+    return sweep_folder(config.node.id, config.state)
+
+
+def sweep_folder(node_id: str, state: str) -> int:
+    """The same where the configuration cannot be read, which may be why the node is not to come back."""
+    if not os.path.isdir(state):
         return 0
-    lock = take_lock(os.path.join(config.state, NAME))
+    lock = take_lock(os.path.join(state, NAME))
     if lock is None:
-        raise Conflict(f"A node is running with the state folder {config.state}.", hint="Stop it first: it ends its programs "
+        raise Conflict(f"A node is running with the state folder {state}.", hint="Stop it first: it ends its programs "
                        "itself, and tells how.")
     try:
-        return end_all(f"IOP_NODE={node_marker(config)}")
+        return end_all(f"IOP_NODE={marker_of(node_id, state)}")
     finally:
         os.close(lock)

@@ -95,6 +95,19 @@ def test_when_iop_up_itself_is_killed_nothing_is_left(bring_up):
     assert told.stdout == "hi\n", told.stderr + again.words()
 
 
+def test_a_node_whose_configuration_was_spoiled_leaves_no_program_behind(bring_up):
+    up = bring_up("--cli", "count=" + COUNT)
+    up.run_id("-a", "cli", "-t", "count", "600 0.1 mark-of-spoiled")
+    eventually(lambda: processes_with("mark-of-spoiled"), "the program runs")
+    file = up.state / "node-1" / "node.yaml"
+    file.write_text(file.read_text() + "polcy: {}\n")
+    [node] = up.ready["node_pids"]
+    os.kill(node, signal.SIGKILL)
+    assert up.process.wait(60) == 2
+    assert "polcy is not known" in up.log.read_text() and "all of it was stopped" in up.log.read_text()
+    assert processes_with("mark-of-spoiled") == []
+
+
 def test_two_nodes_are_both_ready(bring_up):
     up = bring_up(*HELLO, "--nodes", "2")
     nodes = json.loads(up.iop("nodes", "--json").stdout)
