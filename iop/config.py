@@ -240,6 +240,14 @@ def load_node(file: str) -> NodeConfig:
                       document=document, adapters=read_adapters(document, parsed.adapters, ("adapters",)))
 
 
+def load_identity(file: str) -> tuple[str, str]:
+    """The id and the state folder of node.yaml's node, whatever fault the rest of the file has. Raises ConfigError."""
+    document = yamlfile.load(file)
+    whole = document.value if isinstance(document.value, dict) else {}
+    node = convert(document, whole.get("node"), NodeIdentity, ("node",))
+    return node.id, os.path.join(os.path.dirname(os.path.abspath(file)), node.state)
+
+
 def read_adapters(document: Document, value: Any, path: Path) -> list[node_pb2.AdapterConfig]:
     """``{adapter: {concurrency, targets: {name: {...}}}}`` as messages, in the file's order."""
     adapters = []

@@ -16,7 +16,7 @@ from iop.cli.errors import ApiError, EdgeGone, NoEdge, NotReady, ProcessesLeft
 from iop.cli.find import default_state, find_edge
 from iop.cli.local import LocalNode, local_nodes
 from iop.cli.output import print_json
-from iop.config import load_node
+from iop.config import load_identity, load_node
 from iop.errors import InvalidRequest
 from iop.rendering import counted
 
@@ -70,14 +70,14 @@ def sweep_command(config: str | None, unless_restarting: bool, as_json: bool) ->
     A node ends its programs itself when it is stopped, and takes them up when it is started after a crash. This is for the
     one that does neither: it was killed while it stopped, say, or is not to come back.
     """
-    from iop.tap.sweep import comes_back, sweep  # here, since it imports for 0.5 s
+    from iop.tap.sweep import comes_back, sweep_folder  # here, since it imports for 0.5 s
 
     if config is None:
         raise InvalidRequest("Name the node's configuration: -c NODE.YAML.")
     left = 0
     skipped = unless_restarting and comes_back(os.environ)
     if not skipped:
-        left = sweep(load_node(os.path.abspath(config)))
+        left = sweep_folder(*load_identity(config))
     if as_json:
         print_json({"swept": not skipped, "left": left})
     if left:

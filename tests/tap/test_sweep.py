@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from iop.config import NodeConfig, load_node
-from iop.errors import Conflict
+from iop.config import NodeConfig, load_identity, load_node
+from iop.errors import ConfigError, Conflict
 from iop.tap.statelock import StateLock, node_marker
 from iop.tap.sweep import comes_back, sweep
 
@@ -64,3 +64,16 @@ def test_while_a_node_runs_it_ends_its_programs_itself(config: NodeConfig) -> No
 def test_a_node_that_never_ran_left_nothing(config: NodeConfig) -> None:
     os.rmdir(config.state)
     assert sweep(config) == 0
+
+
+def test_a_fault_elsewhere_in_the_file_does_not_hide_whose_programs_they_are(config: NodeConfig) -> None:
+    place = load_identity(config.file)
+    Path(config.file).write_text("node: {id: n1, state: state}\nedge: {plain: true}\npolcy: {}\n")
+    assert load_identity(config.file) == place == ("n1", config.state)
+
+
+@pytest.mark.parametrize("text", ["", "- n1\n", "edge: {plain: true}\n", "node: {id: [\n", "node: {state: state}\n"])
+def test_a_file_that_names_no_node_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "node.yaml").write_text(text)
+    with pytest.raises(ConfigError):
+        load_identity(str(tmp_path / "node.yaml"))
