@@ -148,12 +148,11 @@ class CliRun(Execution):
             self._program.close_input()
 
     def _stop(self, error: IOPError) -> None:
-        if self._program is not None:
-            self._program.resume()           # what it still says must not block it from ending
+        if self._program is not None:        # held back or not: what it still says waits in its supervisor's journal
             self._program.stop()
 
     def _pause(self) -> None:
-        if self._program is not None and self._stopped is None:
+        if self._program is not None:
             self._program.pause()
 
     def _resume(self) -> None:

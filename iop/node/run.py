@@ -149,9 +149,9 @@ class Run:
         self.stop(SpoolCorrupt("The spool of the node ends before what the edge has of this run."))
 
     def check_limits(self, now: float) -> None:
-        """Called once a second. A run that is held back is not silent by its own fault."""
-        if self.state == "stopping" and self._execution is not None:
-            if now - self._stopped_at >= self._execution.stop_s:
+        """Called once a second. A run that is held back is neither silent nor slow to end by its own fault."""
+        if self.state == "stopping" and self._execution is not None and not self._paused:
+            if now - max(self._stopped_at, self._times.resumed) >= self._execution.stop_s:
                 self._give_up()
         if self.state != "running":
             return

@@ -165,6 +165,16 @@ def test_what_a_pause_holds_goes_with_its_mark() -> None:
     assert Place.of(run.sink.marks[-1]).offset == 20 and run.sink.text() == "ab"
 
 
+def test_what_a_stopped_program_says_while_it_is_held_back_waits_in_its_journal() -> None:
+    run = start(["/bin/agent"], prompt="x")
+    program = run.tools.spawner.programs[0]  # type: ignore[attr-defined]
+    run.execution.pauseProducing()
+    run.execution.stop(Cancelled())
+    assert program.calls == ["pause", "stop"]
+    run.execution.resumeProducing()
+    assert program.calls == ["pause", "stop", "resume"]
+
+
 def test_from_what_a_stopped_and_held_program_says_nothing_is_left_out_in_the_middle() -> None:
     run = start(["/bin/agent"], prompt="x")
     receiver = run.tools.spawner.programs[0].receiver  # type: ignore[attr-defined]

@@ -177,8 +177,7 @@ def said(run: Run) -> Told:
     if not run.known:
         return
     ended = [event for event in run.history if event.kind in ENDINGS and event.exit_code is not None]
-    cut = any(event.kind == "truncated" for event in run.history)     # and the record says so: a stop while it was held back
-    whole = bool(ended) and program.code is not None and ended[0].exit_code == program.code and not cut
+    whole = bool(ended) and program.code is not None and ended[0].exit_code == program.code
     for channel, expected in program.stream.items():
         first, *others = pieces(run, channel)
         if first != expected[:len(first)]:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.faults import child
-from tests.faults.checker import chained, check, said
+from tests.faults.checker import chained, check
 from tests.faults.witness import Event, Program, RolledBack, Run, Shown
 
 
@@ -87,14 +87,6 @@ def test_the_end_of_the_output_may_be_missing_only_where_the_program_did_not_end
     assert kinds(run) == ["lost"]
     run.program.code = None
     assert kinds(run) == []
-
-
-def test_the_end_of_the_output_may_be_missing_where_the_record_says_that_it_was_cut():
-    run = whole()
-    run.program.stream["stdout"] += b"more"
-    assert [kind for kind, _ in said(run)] == ["lost"]
-    run.history.insert(-1, Event(1, run.history[-1].seq, "truncated", "x"))
-    assert list(said(run)) == []
 
 
 @pytest.mark.parametrize("second", ["failed", "completed"])

@@ -161,6 +161,19 @@ def test_an_adapter_that_never_ends_its_run_does_not_keep_it_for_ever() -> None:
     assert house.edge.ending(run.spec.run_id)[0] == "cancelled"
 
 
+def test_a_stopped_run_that_is_held_back_is_not_given_up() -> None:
+    house = House()
+    house.adapter.stops = False
+    run = house.begin()
+    house.node.runs.get((run.spec.run_id, 1)).pause()
+    house.tell("cancel_request", CancelRequest(run_id=run.spec.run_id))
+    house.pass_time(run.stop_s + 60)
+    assert len(house.node.runs) == 1
+    house.node.runs.get((run.spec.run_id, 1)).resume()
+    house.pass_time(run.stop_s + 1)
+    assert house.edge.ending(run.spec.run_id)[0] == "cancelled"
+
+
 def test_a_program_that_is_given_up_may_still_run() -> None:
     house = House()
     house.adapter.stops = False
