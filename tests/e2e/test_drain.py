@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import time
 
@@ -17,7 +18,7 @@ def test_a_stopped_edge_drains_in_time_with_exit_code_0_and_its_runs_go_on(bring
     edge_pid = up.ready["edge_pid"]
     ids = [up.run_id("-a", "cli", "-t", "count", f"300 0.02 load{number}") for number in range(8)]
     readers = [up.start("tail", run_id, "--json") for run_id in ids for _ in range(2)]
-    eventually(lambda: up.client.get("/api/v1/runs", state="running")["runs"], "a run is under way")
+    eventually(lambda: all(select.select([reader.stdout], [], [], 0)[0] for reader in readers), "all have something to read")
     began = time.monotonic()
     os.kill(edge_pid, signal.SIGTERM)
     eventually(lambda: not is_running(edge_pid), "the edge has ended")
@@ -26,9 +27,9 @@ def test_a_stopped_edge_drains_in_time_with_exit_code_0_and_its_runs_go_on(bring
     eventually(lambda: up.ready["edge_pid"] != edge_pid and up.is_ready(), "it is back")
     assert {up.ended(run_id)["state"] for run_id in ids} == {"completed"}, up.words()
     for reader in readers:
-        told, _ = reader.communicate(timeout=60)
+        told, words = reader.communicate(timeout=60)
         seqs = [event["seq"] for event in map(json.loads, told.splitlines())]
-        assert reader.returncode == 0 and seqs == list(range(1, len(seqs) + 1))
+        assert (reader.returncode, seqs) == (0, list(range(1, len(seqs) + 1))), words
     for run_id in ids:
         checked = up.iop("verify", run_id, "--json")
         found = json.loads(checked.stdout)
