@@ -19,6 +19,7 @@ from iop.interfaces.edge import IEdgeService, IRunCursor
 from iop.interfaces.history import IHistory
 from iop.interfaces.link import IGreeter, ILink, ILinkHandler
 from iop.interfaces.programs import IProgram, IProgramReceiver, ISpawner
+from iop.interfaces.servers import IServers, IServerUse
 
 __all__ = [
     "IAdapter",
@@ -38,6 +39,8 @@ __all__ = [
     "IResumes",
     "IRunCursor",
     "IRunSink",
+    "IServerUse",
+    "IServers",
     "ISpawner",
     "IStream",
     "ITakesInput",

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from iop.proto import run_pb2 as iop_dot_proto_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14iop/proto/node.proto\x12\tiop.proto\x1a\x13iop/proto/run.proto\"\x9f\x01\n\x0cTargetConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x03 \x01(\r\x12\x10\n\x08settings\x18\x04 \x01(\x0c\x12!\n\x06limits\x18\x05 \x01(\x0b\x32\x11.iop.proto.Limits\x12\x17\n\nretry_safe\x18\x06 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_retry_safe\"_\n\rAdapterConfig\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12(\n\x07targets\x18\x03 \x03(\x0b\x32\x17.iop.proto.TargetConfig\"\xe3\x01\n\x11NodeConfigPayload\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\r\n\x05whole\x18\x02 \x01(\x08\x12*\n\x08\x61\x64\x61pters\x18\x03 \x03(\x0b\x32\x18.iop.proto.AdapterConfig\x12\x18\n\x10removed_adapters\x18\x04 \x03(\t\x12\x38\n\x06labels\x18\x05 \x03(\x0b\x32(.iop.proto.NodeConfigPayload.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"9\n\x0b\x43onfigFault\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"[\n\x11\x43onfigPartApplied\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12&\n\x06\x66\x61ults\x18\x03 \x03(\x0b\x32\x16.iop.proto.ConfigFault\"N\n\rConfigApplied\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12+\n\x05parts\x18\x02 \x03(\x0b\x32\x1c.iop.proto.ConfigPartApplied\"\xb1\x01\n\x0bTargetState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07\x61liases\x18\x03 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x04 \x01(\r\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x12\n\nretry_safe\x18\x07 \x01(\x08\x12\x18\n\x0btakes_input\x18\x08 \x01(\x08H\x00\x88\x01\x01\x42\x0e\n\x0c_takes_input\"]\n\x0c\x41\x64\x61pterState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12\'\n\x07targets\x18\x03 \x03(\x0b\x32\x16.iop.proto.TargetState\"\xb0\x02\n\nNodeStatus\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x13\n\x0bpolicy_mode\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x31\n\x06labels\x18\x04 \x03(\x0b\x32!.iop.proto.NodeStatus.LabelsEntry\x12)\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\x17.iop.proto.AdapterState\x12/\n\x05\x66\x61\x63ts\x18\x06 \x03(\x0b\x32 .iop.proto.NodeStatus.FactsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x01\n\x12NodeCommandRequest\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\x0c\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\"d\n\x13NodeCommandResponse\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x92\x01\n\rEdgeNodeEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x06\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14iop/proto/node.proto\x12\tiop.proto\x1a\x13iop/proto/run.proto\"\xaf\x01\n\x0cTargetConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x03 \x01(\r\x12\x10\n\x08settings\x18\x04 \x01(\x0c\x12!\n\x06limits\x18\x05 \x01(\x0b\x32\x11.iop.proto.Limits\x12\x17\n\nretry_safe\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x0e\n\x06weight\x18\x07 \x01(\x01\x42\r\n\x0b_retry_safe\"_\n\rAdapterConfig\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12(\n\x07targets\x18\x03 \x03(\x0b\x32\x17.iop.proto.TargetConfig\"\xe3\x01\n\x11NodeConfigPayload\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\r\n\x05whole\x18\x02 \x01(\x08\x12*\n\x08\x61\x64\x61pters\x18\x03 \x03(\x0b\x32\x18.iop.proto.AdapterConfig\x12\x18\n\x10removed_adapters\x18\x04 \x03(\t\x12\x38\n\x06labels\x18\x05 \x03(\x0b\x32(.iop.proto.NodeConfigPayload.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"9\n\x0b\x43onfigFault\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"[\n\x11\x43onfigPartApplied\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12&\n\x06\x66\x61ults\x18\x03 \x03(\x0b\x32\x16.iop.proto.ConfigFault\"N\n\rConfigApplied\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12+\n\x05parts\x18\x02 \x03(\x0b\x32\x1c.iop.proto.ConfigPartApplied\"\xf5\x01\n\x0bTargetState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07\x61liases\x18\x03 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x04 \x01(\r\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x12\n\nretry_safe\x18\x07 \x01(\x08\x12\x18\n\x0btakes_input\x18\x08 \x01(\x08H\x00\x88\x01\x01\x12\x11\n\x04warm\x18\t \x01(\x08H\x01\x88\x01\x01\x12\x0e\n\x06weight\x18\n \x01(\x01\x12\x16\n\x0e\x63ontext_tokens\x18\x0b \x01(\rB\x0e\n\x0c_takes_inputB\x07\n\x05_warm\"]\n\x0c\x41\x64\x61pterState\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\r\x12\'\n\x07targets\x18\x03 \x03(\x0b\x32\x16.iop.proto.TargetState\"\xd6\x02\n\nNodeStatus\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x13\n\x0bpolicy_mode\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x31\n\x06labels\x18\x04 \x03(\x0b\x32!.iop.proto.NodeStatus.LabelsEntry\x12)\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\x17.iop.proto.AdapterState\x12/\n\x05\x66\x61\x63ts\x18\x06 \x03(\x0b\x32 .iop.proto.NodeStatus.FactsEntry\x12$\n\x04load\x18\x07 \x01(\x0b\x32\x16.iop.proto.MachineLoad\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x07GpuLoad\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x11memory_used_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12memory_total_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04\x62usy\x18\x04 \x01(\x01\"t\n\x0bMachineLoad\x12\x0c\n\x04\x62usy\x18\x01 \x01(\x01\x12\x19\n\x11memory_used_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12memory_total_bytes\x18\x03 \x01(\x04\x12 \n\x04gpus\x18\x04 \x03(\x0b\x32\x12.iop.proto.GpuLoad\"\x8d\x01\n\x12NodeCommandRequest\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\x0c\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\"d\n\x13NodeCommandResponse\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x92\x01\n\rEdgeNodeEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\x12\r\n\x05\x61t_us\x18\x02 \x01(\x06\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\t\x12!\n\x06source\x18\x06 \x01(\x0b\x32\x11.iop.proto.Source\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,33 +39,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODESTATUS_FACTSENTRY']._loaded_options = None
   _globals['_NODESTATUS_FACTSENTRY']._serialized_options = b'8\001'
   _globals['_TARGETCONFIG']._serialized_start=57
-  _globals['_TARGETCONFIG']._serialized_end=216
-  _globals['_ADAPTERCONFIG']._serialized_start=218
-  _globals['_ADAPTERCONFIG']._serialized_end=313
-  _globals['_NODECONFIGPAYLOAD']._serialized_start=316
-  _globals['_NODECONFIGPAYLOAD']._serialized_end=543
-  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_start=498
-  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_end=543
-  _globals['_CONFIGFAULT']._serialized_start=545
-  _globals['_CONFIGFAULT']._serialized_end=602
-  _globals['_CONFIGPARTAPPLIED']._serialized_start=604
-  _globals['_CONFIGPARTAPPLIED']._serialized_end=695
-  _globals['_CONFIGAPPLIED']._serialized_start=697
-  _globals['_CONFIGAPPLIED']._serialized_end=775
-  _globals['_TARGETSTATE']._serialized_start=778
-  _globals['_TARGETSTATE']._serialized_end=955
-  _globals['_ADAPTERSTATE']._serialized_start=957
-  _globals['_ADAPTERSTATE']._serialized_end=1050
-  _globals['_NODESTATUS']._serialized_start=1053
-  _globals['_NODESTATUS']._serialized_end=1357
-  _globals['_NODESTATUS_LABELSENTRY']._serialized_start=498
-  _globals['_NODESTATUS_LABELSENTRY']._serialized_end=543
-  _globals['_NODESTATUS_FACTSENTRY']._serialized_start=1313
-  _globals['_NODESTATUS_FACTSENTRY']._serialized_end=1357
-  _globals['_NODECOMMANDREQUEST']._serialized_start=1360
-  _globals['_NODECOMMANDREQUEST']._serialized_end=1501
-  _globals['_NODECOMMANDRESPONSE']._serialized_start=1503
-  _globals['_NODECOMMANDRESPONSE']._serialized_end=1603
-  _globals['_EDGENODEEVENT']._serialized_start=1606
-  _globals['_EDGENODEEVENT']._serialized_end=1752
+  _globals['_TARGETCONFIG']._serialized_end=232
+  _globals['_ADAPTERCONFIG']._serialized_start=234
+  _globals['_ADAPTERCONFIG']._serialized_end=329
+  _globals['_NODECONFIGPAYLOAD']._serialized_start=332
+  _globals['_NODECONFIGPAYLOAD']._serialized_end=559
+  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_start=514
+  _globals['_NODECONFIGPAYLOAD_LABELSENTRY']._serialized_end=559
+  _globals['_CONFIGFAULT']._serialized_start=561
+  _globals['_CONFIGFAULT']._serialized_end=618
+  _globals['_CONFIGPARTAPPLIED']._serialized_start=620
+  _globals['_CONFIGPARTAPPLIED']._serialized_end=711
+  _globals['_CONFIGAPPLIED']._serialized_start=713
+  _globals['_CONFIGAPPLIED']._serialized_end=791
+  _globals['_TARGETSTATE']._serialized_start=794
+  _globals['_TARGETSTATE']._serialized_end=1039
+  _globals['_ADAPTERSTATE']._serialized_start=1041
+  _globals['_ADAPTERSTATE']._serialized_end=1134
+  _globals['_NODESTATUS']._serialized_start=1137
+  _globals['_NODESTATUS']._serialized_end=1479
+  _globals['_NODESTATUS_LABELSENTRY']._serialized_start=514
+  _globals['_NODESTATUS_LABELSENTRY']._serialized_end=559
+  _globals['_NODESTATUS_FACTSENTRY']._serialized_start=1435
+  _globals['_NODESTATUS_FACTSENTRY']._serialized_end=1479
+  _globals['_GPULOAD']._serialized_start=1481
+  _globals['_GPULOAD']._serialized_end=1573
+  _globals['_MACHINELOAD']._serialized_start=1575
+  _globals['_MACHINELOAD']._serialized_end=1691
+  _globals['_NODECOMMANDREQUEST']._serialized_start=1694
+  _globals['_NODECOMMANDREQUEST']._serialized_end=1835
+  _globals['_NODECOMMANDRESPONSE']._serialized_start=1837
+  _globals['_NODECOMMANDRESPONSE']._serialized_end=1937
+  _globals['_EDGENODEEVENT']._serialized_start=1940
+  _globals['_EDGENODEEVENT']._serialized_end=2086
 # @@protoc_insertion_point(module_scope)

@@ -8,20 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TargetConfig(_message.Message):
-    __slots__ = ("name", "aliases", "concurrency", "settings", "limits", "retry_safe")
+    __slots__ = ("name", "aliases", "concurrency", "settings", "limits", "retry_safe", "weight")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     RETRY_SAFE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
     concurrency: int
     settings: bytes
     limits: _run_pb2.Limits
     retry_safe: bool
-    def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., settings: _Optional[bytes] = ..., limits: _Optional[_Union[_run_pb2.Limits, _Mapping]] = ..., retry_safe: _Optional[bool] = ...) -> None: ...
+    weight: float
+    def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., settings: _Optional[bytes] = ..., limits: _Optional[_Union[_run_pb2.Limits, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class AdapterConfig(_message.Message):
     __slots__ = ("adapter", "concurrency", "targets")
@@ -83,7 +85,7 @@ class ConfigApplied(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[ConfigPartApplied, _Mapping]]] = ...) -> None: ...
 
 class TargetState(_message.Message):
-    __slots__ = ("adapter", "target", "aliases", "concurrency", "ready", "detail", "retry_safe", "takes_input")
+    __slots__ = ("adapter", "target", "aliases", "concurrency", "ready", "detail", "retry_safe", "takes_input", "warm", "weight", "context_tokens")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +94,9 @@ class TargetState(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     RETRY_SAFE_FIELD_NUMBER: _ClassVar[int]
     TAKES_INPUT_FIELD_NUMBER: _ClassVar[int]
+    WARM_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     adapter: str
     target: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -100,7 +105,10 @@ class TargetState(_message.Message):
     detail: str
     retry_safe: bool
     takes_input: bool
-    def __init__(self, adapter: _Optional[str] = ..., target: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., ready: _Optional[bool] = ..., detail: _Optional[str] = ..., retry_safe: _Optional[bool] = ..., takes_input: _Optional[bool] = ...) -> None: ...
+    warm: bool
+    weight: float
+    context_tokens: int
+    def __init__(self, adapter: _Optional[str] = ..., target: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., concurrency: _Optional[int] = ..., ready: _Optional[bool] = ..., detail: _Optional[str] = ..., retry_safe: _Optional[bool] = ..., takes_input: _Optional[bool] = ..., warm: _Optional[bool] = ..., weight: _Optional[float] = ..., context_tokens: _Optional[int] = ...) -> None: ...
 
 class AdapterState(_message.Message):
     __slots__ = ("adapter", "concurrency", "targets")
@@ -113,7 +121,7 @@ class AdapterState(_message.Message):
     def __init__(self, adapter: _Optional[str] = ..., concurrency: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetState, _Mapping]]] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("version", "policy_mode", "draining", "labels", "adapters", "facts")
+    __slots__ = ("version", "policy_mode", "draining", "labels", "adapters", "facts", "load")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -134,13 +142,39 @@ class NodeStatus(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     version: str
     policy_mode: str
     draining: bool
     labels: _containers.ScalarMap[str, str]
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterState]
     facts: _containers.ScalarMap[str, str]
-    def __init__(self, version: _Optional[str] = ..., policy_mode: _Optional[str] = ..., draining: _Optional[bool] = ..., labels: _Optional[_Mapping[str, str]] = ..., adapters: _Optional[_Iterable[_Union[AdapterState, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    load: MachineLoad
+    def __init__(self, version: _Optional[str] = ..., policy_mode: _Optional[str] = ..., draining: _Optional[bool] = ..., labels: _Optional[_Mapping[str, str]] = ..., adapters: _Optional[_Iterable[_Union[AdapterState, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., load: _Optional[_Union[MachineLoad, _Mapping]] = ...) -> None: ...
+
+class GpuLoad(_message.Message):
+    __slots__ = ("name", "memory_used_bytes", "memory_total_bytes", "busy")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    memory_used_bytes: int
+    memory_total_bytes: int
+    busy: float
+    def __init__(self, name: _Optional[str] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., busy: _Optional[float] = ...) -> None: ...
+
+class MachineLoad(_message.Message):
+    __slots__ = ("busy", "memory_used_bytes", "memory_total_bytes", "gpus")
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    busy: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    gpus: _containers.RepeatedCompositeFieldContainer[GpuLoad]
+    def __init__(self, busy: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., gpus: _Optional[_Iterable[_Union[GpuLoad, _Mapping]]] = ...) -> None: ...
 
 class NodeCommandRequest(_message.Message):
     __slots__ = ("command_id", "line", "name", "arguments", "timeout_s", "source")

@@ -45,7 +45,7 @@ class Limits(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., first_output_s: _Optional[float] = ..., silence_s: _Optional[float] = ..., output_bytes: _Optional[int] = ..., start_s: _Optional[float] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s")
+    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s", "content_type", "affinity")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,8 @@ class RunRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     CREATED_US_FIELD_NUMBER: _ClassVar[int]
     DETACH_S_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    AFFINITY_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     attempt: int
     adapter: str
@@ -85,7 +87,9 @@ class RunRequest(_message.Message):
     priority: int
     created_us: int
     detach_s: float
-    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ..., detach_s: _Optional[float] = ...) -> None: ...
+    content_type: str
+    affinity: str
+    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ..., detach_s: _Optional[float] = ..., content_type: _Optional[str] = ..., affinity: _Optional[str] = ...) -> None: ...
 
 class RunAccepted(_message.Message):
     __slots__ = ("run_id", "attempt")
@@ -176,12 +180,14 @@ class PermissionRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tool: _Optional[str] = ..., detail: _Optional[bytes] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("word", "detail")
+    __slots__ = ("word", "detail", "progress")
     WORD_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     word: str
     detail: str
-    def __init__(self, word: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    progress: float
+    def __init__(self, word: _Optional[str] = ..., detail: _Optional[str] = ..., progress: _Optional[float] = ...) -> None: ...
 
 class Artifact(_message.Message):
     __slots__ = ("name", "media_type", "bytes")
