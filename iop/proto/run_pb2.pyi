@@ -45,8 +45,15 @@ class Limits(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., first_output_s: _Optional[float] = ..., silence_s: _Optional[float] = ..., output_bytes: _Optional[int] = ..., start_s: _Optional[float] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s", "content_type", "affinity")
+    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s", "content_type", "affinity", "headers")
     class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +78,7 @@ class RunRequest(_message.Message):
     DETACH_S_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     AFFINITY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     attempt: int
     adapter: str
@@ -89,7 +97,8 @@ class RunRequest(_message.Message):
     detach_s: float
     content_type: str
     affinity: str
-    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ..., detach_s: _Optional[float] = ..., content_type: _Optional[str] = ..., affinity: _Optional[str] = ...) -> None: ...
+    headers: _containers.ScalarMap[str, str]
+    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ..., detach_s: _Optional[float] = ..., content_type: _Optional[str] = ..., affinity: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RunAccepted(_message.Message):
     __slots__ = ("run_id", "attempt")
