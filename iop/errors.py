@@ -190,10 +190,11 @@ class UpstreamError(IOPError):
     code = "upstream_error"
 
     def __init__(self, message: str = "", *, hint: str = "", status: int = 0, body: bytes = b"",
-                 retryable: bool = False) -> None:
+                 retryable: bool = False, retry_after_s: float = 0.0) -> None:
         super().__init__(message, hint=hint)
         self.status = status
         self.body = body
+        self.retry_after_s = retry_after_s  # what the backend asked for; 0: nothing
         self.retryable = retryable  # type: ignore[misc]  # here it depends on the status
 
 

@@ -67,6 +67,7 @@ def outcome_of(error: IOPError) -> run_pb2.Outcome:
     if isinstance(error, UpstreamError):
         outcome.upstream_status = error.status
         outcome.upstream_body = error.body[:65536]
+        outcome.retry_after_s = error.retry_after_s
     return outcome
 
 

@@ -249,7 +249,7 @@ class Totals(_message.Message):
     def __init__(self, events: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("code", "message", "retryable", "exit_code", "signal", "processes_left", "upstream_status", "finish_reason", "usage", "totals", "steps", "upstream_body", "said")
+    __slots__ = ("code", "message", "retryable", "exit_code", "signal", "processes_left", "upstream_status", "finish_reason", "usage", "totals", "steps", "upstream_body", "said", "retry_after_s")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRYABLE_FIELD_NUMBER: _ClassVar[int]
@@ -263,6 +263,7 @@ class Outcome(_message.Message):
     STEPS_FIELD_NUMBER: _ClassVar[int]
     UPSTREAM_BODY_FIELD_NUMBER: _ClassVar[int]
     SAID_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     retryable: bool
@@ -276,7 +277,8 @@ class Outcome(_message.Message):
     steps: _containers.RepeatedScalarFieldContainer[str]
     upstream_body: bytes
     said: str
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., processes_left: _Optional[int] = ..., upstream_status: _Optional[int] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., steps: _Optional[_Iterable[str]] = ..., upstream_body: _Optional[bytes] = ..., said: _Optional[str] = ...) -> None: ...
+    retry_after_s: float
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., processes_left: _Optional[int] = ..., upstream_status: _Optional[int] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., steps: _Optional[_Iterable[str]] = ..., upstream_body: _Optional[bytes] = ..., said: _Optional[str] = ..., retry_after_s: _Optional[float] = ...) -> None: ...
 
 class RuntimeEvent(_message.Message):
     __slots__ = ("at_us", "channel", "raw", "exact", "started", "output", "tool_call", "tool_result", "permission_request", "status", "usage", "artifact", "truncated", "gap", "completed", "failed", "cancelled", "unknown")
