@@ -40,6 +40,11 @@ class RunRecord(msgspec.Struct, kw_only=True):
     cancel_us: int = 0         # when somebody asked for its end
     pin: str = ""              # the node that it must go to
     incomplete: int = 0        # 1: events of it are lost, and a gap stands in their place
+    alias: str = ""            # the name that it was asked by; all targets that carry it will do
+    placement: str = ""        # why it went to its node, in a few words
+    cached_tokens: int = 0     # of the prompt's
+    first_output_us: int = 0   # kept with the ending; 0 also where the edge was started again before it
+    cost_micros: int = 0       # millionths of a dollar
 
     @property
     def ended(self) -> bool:
@@ -50,9 +55,12 @@ class RunRecord(msgspec.Struct, kw_only=True):
         outcome = run_pb2.Outcome.FromString(self.outcome) if self.outcome else None
         return {
             "run_id": self.run_id, "state": self.state, "adapter": self.adapter, "target": self.target,
-            "node_id": self.node_id or None, "attempt": self.attempt, "session_id": self.session_id or None,
+            "alias": self.alias or None,
+            "node_id": self.node_id or None, "placement": self.placement or None, "attempt": self.attempt,
+            "session_id": self.session_id or None,
             "created_at": rfc3339(self.created_us), "placed_at": rfc3339(self.placed_us),
-            "started_at": rfc3339(self.started_us), "ended_at": rfc3339(self.ended_us),
+            "started_at": rfc3339(self.started_us), "first_output_at": rfc3339(self.first_output_us),
+            "ended_at": rfc3339(self.ended_us),
             "outcome": outcome_dict(outcome) if outcome is not None else None,
             "usage": usage_dict(outcome.usage) if outcome is not None and outcome.HasField("usage") else None,
             "totals": totals_dict(outcome.totals) if outcome is not None and outcome.HasField("totals") else None,

@@ -23,6 +23,8 @@ from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest
 from iop.records import RunRecord
 from iop.runs import START, EventId
 
+_OUTPUT = frozenset(("output", "tool_call"))
+
 log = Logger()
 
 
@@ -95,6 +97,8 @@ class Runs:
         changes = None
         if not run.record.started_us:
             changes = self._begin(run, entry.batch)
+        if not run.record.first_output_us and any(event.WhichOneof("kind") in _OUTPUT for event in entry.batch.events):
+            run.record.first_output_us = now_us()        # stored with the ending: it is worth no write of its own
         if run.log.ended:
             self._end(run, entry, changes)
         else:
@@ -144,8 +148,9 @@ class Runs:
         kind, outcome = found
         changes = (changes or {}) | {
             "state": kind, "ended_us": now_us(), "outcome": outcome.SerializeToString(), "outcome_code": outcome.code,
-            "output_text": run.log.output_text(), "prompt_tokens": outcome.usage.prompt_tokens,
-            "completion_tokens": outcome.usage.completion_tokens}
+            "output_text": run.log.output_text(), "first_output_us": run.record.first_output_us,
+            "prompt_tokens": outcome.usage.prompt_tokens, "completion_tokens": outcome.usage.completion_tokens,
+            "cached_tokens": outcome.usage.cached_tokens, "cost_micros": round(outcome.usage.cost_usd * 1e6)}
         _apply(run.record, changes)
         self.recorder.write(run, entry, changes)
         self._on_ended(run, outcome)

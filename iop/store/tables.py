@@ -35,7 +35,8 @@ runs = Table(
     Column("idempotency_key", Text),
     _bytes("request"), _bytes("outcome"), _text("outcome_code"), _text("output_text"), _text("prompt_text"),
     _number("prompt_tokens"), _number("completion_tokens"), _number("cancel_us"), _text("pin"),
-    _number("incomplete"),
+    _number("incomplete"), _text("alias"), _text("placement"), _number("cached_tokens"), _number("first_output_us"),
+    _number("cost_micros"),
     # Newest first of one kind: each search walks one of these backwards.
     Index("runs_by_state", "state", "run_id"),
     Index("runs_by_target", "target", "run_id"),
@@ -43,7 +44,9 @@ runs = Table(
     Index("runs_by_node", "node_id", "run_id"),
     Index("runs_by_session", "session_id", "run_id"),
     Index("runs_by_principal", "principal", "run_id"),
-    Index("runs_by_creation", "created_us"),
+    # Everything that a usage report reads: the rows themselves lie behind requests of up to megabytes.
+    Index("runs_by_usage", "created_us", "principal", "adapter", "target", "node_id", "prompt_tokens", "completion_tokens",
+          "cached_tokens", "cost_micros"),
     Index("runs_by_idempotency_key", "principal", "idempotency_key", unique=True),
 )
 
