@@ -35,11 +35,6 @@ def _management_frame(attempt: int, seq: int, event: RuntimeEvent) -> bytes:
     return b"id: %d.%d\nevent: %b\n%b" % (attempt, seq, str(value["type"]).encode(), data_frame(json_encode(value)))
 
 
-def speaks_chat(event: RuntimeEvent) -> bool:
-    """Whether an output event carries a chunk (or whole body) of the chat/completions API as its backend wrote it."""
-    return b'"choices"' in event.raw
-
-
 def openai_raw(entry: Any, with_usage: bool) -> bytes:
     """The backend's own chunks of a batch as `data:` lines; the chunk with only the usage is for who asked for it."""
     name = OPENAI_WITH_USAGE if with_usage else OPENAI

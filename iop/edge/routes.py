@@ -8,10 +8,10 @@ from twisted.internet.interfaces import IReactorTime
 
 from iop._version import __version__
 from iop.config import HttpListen
+from iop.edge.models.routes_openai import OpenAIRoutes
 from iop.edge.openapi import document
 from iop.edge.routes_health import HealthRoutes
 from iop.edge.routes_nodes import NodeRoutes
-from iop.edge.routes_openai import OpenAIRoutes
 from iop.edge.routes_runs import RunRoutes
 from iop.interfaces import IEdgeService
 from iop.keys import KeyRing

@@ -1,14 +1,17 @@
-"""IOPError to HTTP: the status, and the body in the management API's dialect and in OpenAI's (model-apis.md section 1)."""
+"""IOPError to HTTP: the status, and the body in the dialect of the API that was asked (docs/models.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from iop.errors import IOPError
 from iop.web.responses import Response, json_response
 
 MANAGEMENT = "management"
 OPENAI = "openai"
+ANTHROPIC = "anthropic"
+OLLAMA = "ollama"
+RETRYING = (OPENAI, ANTHROPIC)           # the dialects whose SDKs try again by themselves
 
 _STATUS = {
     "invalid_request": 400, "config_error": 400, "bad_host": 421, "bad_encoding": 415, "bad_method": 405,
@@ -25,7 +28,11 @@ _STATUS = {
 }
 RETRY_AFTER_S = {"queue_full": 2, "no_node": 5, "draining": 5, "history_unavailable": 5}
 
-# The statuses on which OpenAI's SDKs try again by themselves, unless `x-should-retry: false` says that it cannot help.
+# Ollama's own word for a queue that is full.
+_OLLAMA_STATUS = {"queue_full": 503}
+
+# The statuses on which the SDKs of OpenAI and Anthropic try again by themselves, unless `x-should-retry: false` says that it
+# cannot help.
 SDK_RETRIES = frozenset((408, 409, 429, *range(500, 600)))
 
 # OpenAI's own words, where it has one: code, then type.
@@ -35,6 +42,9 @@ _OPENAI_CODES = {
 }
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error",
                  429: "rate_limit_error"}
+_ANTHROPIC_TYPES = {401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
+                    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+                    529: "overloaded_error"}
 _OPENAI_PARAMS = {"no_such_target": "model", "queue_timeout": "queue_s", "start_timeout": "start_s",
                   "first_output_timeout": "first_output_s", "run_timeout": "run_s", "idle_timeout": "silence_s"}
 
@@ -79,32 +89,58 @@ class HeadersTooLarge(RequestRefused):
     code = "headers_too_large"
 
 
-def status_of(code: str) -> int:
+def status_of(code: str, dialect: str = MANAGEMENT) -> int:
+    if dialect == OLLAMA and code in _OLLAMA_STATUS:
+        return _OLLAMA_STATUS[code]
     return _STATUS.get(code, 500)
 
 
-def openai_error(code: str, message: str, status: int) -> dict[str, dict[str, object]]:
+def openai_error(code: str, message: str, status: int) -> dict[str, object]:
     """The body of an error in OpenAI's dialect; every value is a string or null, as its clients need."""
     kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": _OPENAI_PARAMS.get(code),
                       "code": _OPENAI_CODES.get(code, code)}}
 
 
+def anthropic_error(code: str, message: str, status: int) -> dict[str, object]:
+    """The body of an error in Anthropic's dialect (docs.anthropic.com, Errors, 2026-11); it has no codes of its own."""
+    kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def ollama_error(code: str, message: str, status: int) -> dict[str, object]:
+    """The body of an error in Ollama's dialect: a text."""
+    return {"error": message}
+
+
+_MODEL_ERRORS: dict[str, Callable[[str, str, int], dict[str, object]]] = {
+    OPENAI: openai_error, ANTHROPIC: anthropic_error, OLLAMA: ollama_error}
+
+
+def error_body(dialect: str, code: str, message: str, status: int) -> dict[str, object]:
+    """The body of an error of one of the model APIs."""
+    return _MODEL_ERRORS[dialect](code, message, status)
+
+
 def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | None = None) -> Response:
     """`error` as a response; retries that help are told when to come."""
-    status = status_of(error.code)
-    told = dict(headers or {})
-    if error.code in RETRY_AFTER_S:
-        told.setdefault("Retry-After", str(RETRY_AFTER_S[error.code]))
+    status = status_of(error.code, dialect)
+    told = retry_headers(error.code) | dict(headers or {})
     if status == 401:
         told.setdefault("WWW-Authenticate", 'Bearer realm="iop"')
     if isinstance(error, BadMethod) and error.allow:
         told.setdefault("Allow", ", ".join(error.allow))
-    if dialect == OPENAI:
-        if not error.retryable and status in SDK_RETRIES:
-            told.setdefault("x-should-retry", "false")
-        return json_response(openai_error(error.code, error.sentence, status), status, told)
+    if dialect in RETRYING and not error.retryable and status in SDK_RETRIES:
+        told.setdefault("x-should-retry", "false")
+    if dialect in _MODEL_ERRORS:
+        return json_response(error_body(dialect, error.code, error.sentence, status), status, told)
     return json_response({"error": error.as_dict()}, status, told)
+
+
+def retry_headers(code: str) -> dict[str, str]:
+    """When to come again, in the two headers that clients read; empty where no time is known."""
+    after_s = RETRY_AFTER_S.get(code)
+    return {"Retry-After": str(after_s), "retry-after-ms": str(after_s * 1000)} if after_s is not None else {}
 
 
 def fault_response(fault_id: str, dialect: str) -> Response:

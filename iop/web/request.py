@@ -13,12 +13,13 @@ from iop.errors import InvalidRequest
 from iop.proto import run_pb2
 from iop.web import strictjson
 from iop.web.auth import NOBODY, Principal
-from iop.web.errors import MANAGEMENT, OPENAI
+from iop.web.errors import ANTHROPIC, MANAGEMENT, OLLAMA, OPENAI
 
 T = TypeVar("T")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
-_FACES = {MANAGEMENT: "http", OPENAI: "openai"}
+_FACES = {MANAGEMENT: "http", OPENAI: "openai", ANTHROPIC: "anthropic", OLLAMA: "ollama"}
+_DIALECTS = (("/v1/messages", ANTHROPIC), ("/v1/", OPENAI), ("/api/v1/", MANAGEMENT), ("/api/", OLLAMA))
 
 
 class Request:
@@ -74,7 +75,7 @@ def query_values(text: str) -> dict[str, Any]:
 
 def dialect_of(path: str) -> str:
     """The dialect in which errors are told where no route is known."""
-    return OPENAI if path.startswith("/v1/") else MANAGEMENT
+    return next((dialect for start, dialect in _DIALECTS if path.startswith(start)), MANAGEMENT)
 
 
 def request_id_of(headers: Headers) -> str:

@@ -1,4 +1,4 @@
-"""One chat under way: its run, its reader, and what happens when the client leaves (in any phase)."""
+"""One answer under way: its run, its reader, and what happens when the client leaves (in any phase)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from iop.edge.chat import ChatBody, ChatStream, Ending
+from iop.edge.models.ending import Ending
+from iop.edge.models.headers import answer_headers, failure_headers
+from iop.edge.models.teller import StreamTeller, WholeTeller
 from iop.edge.outliving import outliving
 from iop.errors import IOPError, OutputLimit
 from iop.events import json_encode
@@ -16,24 +18,25 @@ from iop.interfaces import IEdgeService, IRunCursor
 from iop.proto import run_pb2
 from iop.records import RunRecord
 from iop.runs import START
-from iop.web.errors import OPENAI, RETRY_AFTER_S, SDK_RETRIES, error_response
+from iop.web.errors import error_response
 from iop.web.responses import Response, StreamResponse
-from iop.web.sse import COMMENT
 
-KEEPALIVE_S = 10.0           # after this long without output the 200 goes out, with a comment
+KEEPALIVE_S = 10.0           # after this long without output the 200 goes out, with a heartbeat
 TAKE_BYTES = 256 * 1024
 WHOLE_BYTES = 32 * 1024 * 1024   # of an answer in one piece: it stands in memory a few times, and is encoded in one turn
 GONE = "client disconnected"
 
 
-class ChatAnswer:
-    """One chat under way: its run, its reader, and who is to be told when the client leaves."""
+class ModelAnswer:
+    """One answer under way: its run, its reader, and who is to be told when the client leaves."""
 
     def __init__(self, edge: IEdgeService, clock: IReactorTime, source: run_pb2.Source, detach_s: float | None) -> None:
         self._edge = edge
         self._clock = clock
         self._source = source
         self._detach_s = detach_s
+        self._begun_at = clock.seconds()
+        self._overhead_s = 0.0           # what the edge took to submit, and from the first output on
         self._record: RunRecord | None = None
         self._cursor: IRunCursor | None = None
         self._abandoned = False
@@ -44,6 +47,7 @@ class ChatAnswer:
         """Submit the run and open its log. A client that leaves meanwhile does not undo the submit: the run is stopped."""
         request.detach_s = self._detach_s or 0.0
         self._record = await outliving(self._edge.submit(request, self._source, key), self._submitted_late)
+        self._overhead_s = self._clock.seconds() - self._begun_at
         self._edge.attend(self._record.run_id)
         self._cursor = await self._edge.cursor(self._record.run_id, START)
         self._cursor.notify(self._wake)
@@ -53,47 +57,45 @@ class ChatAnswer:
         self._edge.attend(record.run_id)
         self._stop_run(GONE)
 
-    async def whole(self, model: str) -> Response:
+    async def whole(self, teller: WholeTeller) -> Response:
         """The answer once the run has ended."""
-        body = ChatBody(self._run.run_id, self._run.created_us // 1_000_000, model)
         headers: dict[str, str] | None = None
         while not self._reader.ended:
             for entry in await self._take():
-                body.read(entry)
-            headers = headers or await self._headers()
-            if body.size > WHOLE_BYTES:
-                return self._too_long(headers)
+                teller.read(entry)
+            headers = headers or await self._headers(teller.ending)
+            if teller.size > WHOLE_BYTES:
+                return self._too_long(teller.ending, headers)
         self._reader.close()
-        if not body.ending.completed:
-            return failed_response(body.ending, headers or {})
-        return Response(200, body.body(), headers=headers)
+        if not teller.ending.completed:
+            return failed_response(teller.ending, headers or {})
+        return Response(200, teller.body(), teller.media_type, headers)
 
-    def _too_long(self, headers: dict[str, str]) -> Response:
+    def _too_long(self, ending: Ending, headers: dict[str, str]) -> Response:
         error = OutputLimit(f"The answer has more than {WHOLE_BYTES >> 20} MiB, which is the limit of one in one piece.",
                             hint="Ask for it with `stream: true`.")
         self.abandon(error.message)
-        return error_response(error, OPENAI, headers)
+        return error_response(error, ending.dialect, headers)
 
-    async def streamed(self, model: str, with_usage: bool) -> Response | StreamResponse:
+    async def streamed(self, teller: StreamTeller) -> Response | StreamResponse:
         """The stream, once there is something to send; or the status of what failed before that."""
-        chat = ChatStream(self._run.run_id, self._run.created_us // 1_000_000, model, with_usage)
-        first = await self._first_output(chat)
-        headers = await self._headers()
-        if self._reader.ended and not chat.ending.completed and not first:
+        first = await self._first_output(teller)
+        headers = await self._headers(teller.ending)
+        if self._reader.ended and not teller.ending.completed and not first:
             self._reader.close()
-            return failed_response(chat.ending, headers)
-        pieces = [first] if first else [] if self._reader.ended else [COMMENT]
+            return failed_response(teller.ending, headers)
+        pieces = [first] if first else [] if self._reader.ended else [teller.heartbeat]
         if self._reader.ended:
-            pieces.append(chat.end())
-        return StreamResponse(ChatReader(self._reader, chat, pieces, self.abandon), headers=headers)
+            pieces.append(teller.end())
+        return StreamResponse(ModelReader(self._reader, teller, pieces, self.abandon), 200, teller.media_type, headers)
 
-    async def _first_output(self, chat: ChatStream) -> bytes:
+    async def _first_output(self, teller: StreamTeller) -> bytes:
         """The first bytes for the client; empty when the run has ended without any, or after KEEPALIVE_S."""
-        deadline = self._clock.seconds() + KEEPALIVE_S
+        deadline = self._clock.seconds() + KEEPALIVE_S if teller.heartbeat else None
         while not self._reader.ended:
             entries = await self._take(deadline)
-            told = b"".join([chat.write(entry) for entry in entries])
-            if told or (not entries and self._clock.seconds() >= deadline):
+            told = b"".join([teller.write(entry) for entry in entries])
+            if told or (deadline is not None and not entries and self._clock.seconds() >= deadline):
                 return told
         return b""
 
@@ -120,19 +122,16 @@ class ChatAnswer:
         if waiting is not None and not waiting.called:
             waiting.callback(None)
 
-    async def _headers(self) -> dict[str, str]:
+    async def _headers(self, ending: Ending) -> dict[str, str]:
         try:
-            record = await self._edge.run(self._run.run_id)
+            record = await self._edge.run(self.record.run_id)
         except IOPError:         # the answer is worth more than what stands beside it
-            record = self._run
-        waited_us = max(0, (record.placed_us or record.ended_us or record.created_us) - record.created_us)
-        headers = {"x-iop-run-id": record.run_id, "x-iop-queue-ms": str(waited_us // 1000)}
-        if record.node_id:
-            headers["x-iop-node"] = record.node_id
-        return headers
+            record = self.record
+        return answer_headers(record, ending, self._overhead_s)
 
     @property
-    def _run(self) -> RunRecord:
+    def record(self) -> RunRecord:
+        """The run, once begin() has fired."""
         if self._record is None:
             raise IOPError("The run was not submitted.")
         return self._record
@@ -155,7 +154,7 @@ class ChatAnswer:
         if self._abandoned:
             return
         self._abandoned = True
-        abandon, run_id = self._edge.abandon, self._run.run_id
+        abandon, run_id = self._edge.abandon, self.record.run_id
         if self._detach_s is None:
             abandon(run_id, self._source, reason)
         else:
@@ -163,16 +162,15 @@ class ChatAnswer:
             self._clock.callLater(self._detach_s, abandon, run_id, self._source, reason)
 
 
-class ChatReader:
-    """The rest of a chat's stream, for the pump."""
+class ModelReader:
+    """The rest of a stream, for the pump."""
 
-    heartbeat = COMMENT
-
-    def __init__(self, cursor: IRunCursor, chat: ChatStream, first: list[bytes], abandon: Callable[[], object]) -> None:
+    def __init__(self, cursor: IRunCursor, teller: StreamTeller, first: list[bytes], abandon: Callable[[], object]) -> None:
         self._cursor = cursor
-        self._chat = chat
+        self._teller = teller
         self._first = first
         self._abandon = abandon
+        self.heartbeat = teller.heartbeat
         self.ended = False
 
     def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
@@ -186,10 +184,10 @@ class ChatReader:
         return self._formatted(taken) if taken or self._cursor.ended else []
 
     def _formatted(self, entries: list[Any]) -> list[bytes]:
-        told = [self._chat.write(entry) for entry in entries]
+        told = [self._teller.write(entry) for entry in entries]
         self.ended = self._cursor.ended
         if self.ended:
-            told.append(self._chat.end())
+            told.append(self._teller.end())
         return told
 
     def notify(self, callback: Callable[[], object]) -> None:
@@ -201,11 +199,4 @@ class ChatReader:
 
 def failed_response(ending: Ending, headers: dict[str, str]) -> Response:
     """A run that ended badly before anything was sent: its status, and the backend's own words where it had some."""
-    if ending.started or (ending.status in SDK_RETRIES and not ending.outcome.retryable):
-        headers["x-should-retry"] = "false"
-    return Response(ending.status, json_encode(ending.error_json()),
-                    headers=headers | _retry_after(ending.outcome.code))
-
-
-def _retry_after(code: str) -> dict[str, str]:
-    return {"Retry-After": str(RETRY_AFTER_S[code])} if code in RETRY_AFTER_S else {}
+    return Response(ending.status, json_encode(ending.error_json()), headers=headers | failure_headers(ending))

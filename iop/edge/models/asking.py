@@ -1,0 +1,99 @@
+"""From a request of a model API to its run, and to the answer: what all of these APIs share.
+
+::
+
+    client --body--> submit --> (waits: queue, loading, prefill) --first output--> 200, chunks ..., the end
+                        |                  |                                          |
+                        +--- a refusal ----+---- failed: its own status               +--- failed: told as such, no end
+
+The client leaving stops the run in every one of these phases, unless it sent `x-iop-detach: SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+
+from iop.edge.models.affinity import affinity_of, priority_of
+from iop.edge.models.answer import ModelAnswer
+from iop.edge.models.teller import StreamTeller, WholeTeller
+from iop.edge.routes_runs import PROGRAM_ADAPTERS, idempotency_key
+from iop.errors import InvalidRequest, NoNode
+from iop.interfaces import IEdgeService
+from iop.proto import run_pb2
+from iop.records import RunRecord
+from iop.web.auth import ADMIN
+from iop.web.request import Request
+from iop.web.responses import Response, StreamResponse
+
+DETACH_MAX_S = 86_400
+URGENT = 1000                # how urgent an operator's runs may be; those of others only less urgent than usual
+
+
+class Asking:
+    """Names to runs, and runs to answers."""
+
+    def __init__(self, edge: IEdgeService, clock: IReactorTime) -> None:
+        self._edge = edge
+        self._clock = clock
+
+    def run_request(self, request: Request, model: str, api: str, *, cache_key: object = None,
+                    prefix: Any = ()) -> run_pb2.RunRequest:
+        """The run of a request whose body is of the model API `api`. Raises NoSuchTarget, NoNode, Forbidden and
+        InvalidRequest. For `cache_key` and `prefix` see affinity_of()."""
+        adapter, target, node_id = self._edge.resolve(model)
+        if adapter in PROGRAM_ADAPTERS:
+            request.principal.require("programs")
+        if not self._is_ready(adapter, target, node_id):
+            raise NoNode(f"The model {model[:100]!r} is known, but no node that offers it is ready.")
+        return run_pb2.RunRequest(
+            adapter=adapter, target=f"{node_id}/{adapter}/{target}" if node_id else target, body=request.body, api=api,
+            affinity=affinity_of(request.principal.name, request.header, cache_key, prefix),
+            priority=priority_of(request.header, URGENT if request.principal.may(ADMIN) else 0))
+
+    def _is_ready(self, adapter: str, target: str, node_id: str) -> bool:
+        if not node_id:
+            return any(entry.ready for entry in self._edge.models() if (entry.adapter, entry.target) == (adapter, target))
+        node = self._edge.node(node_id)
+        return node.state == "up" and not node.draining and any(
+            one.ready for one in node.targets if (one.adapter, one.target) == (adapter, target))
+
+    async def streamed(self, request: Request, run: run_pb2.RunRequest,
+                       teller_of: Callable[[RunRecord], StreamTeller]) -> Response | StreamResponse:
+        """The run's answer as it arises, told by what `teller_of` makes for its record."""
+        return await self._answered(request, run, lambda answer: answer.streamed(teller_of(answer.record)))
+
+    async def whole(self, request: Request, run: run_pb2.RunRequest,
+                    teller_of: Callable[[RunRecord], WholeTeller]) -> Response | StreamResponse:
+        """The run's answer in one piece."""
+        return await self._answered(request, run, lambda answer: answer.whole(teller_of(answer.record)))
+
+    async def _answered(self, request: Request, run: run_pb2.RunRequest,
+                        told: Callable[[ModelAnswer], Any]) -> Response | StreamResponse:
+        answer = ModelAnswer(self._edge, self._clock, request.source, _detach_s(request))
+        done = False
+        try:
+            await answer.begin(run, idempotency_key(request))
+            response: Response | StreamResponse = await told(answer)
+            done = True
+            return response
+        finally:
+            if not done:         # the client has left, or something failed: nobody will read this run
+                answer.abandon()
+
+
+def created_s(record: RunRecord) -> int:
+    """When a run was made, as model APIs tell it."""
+    return record.created_us // 1_000_000
+
+
+def _detach_s(request: Request) -> float | None:
+    """Seconds the run may go on without its client; None: not at all."""
+    text = request.header("x-iop-detach")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text[:9]) <= DETACH_MAX_S):
+        raise InvalidRequest(f"x-iop-detach is a whole number of seconds, {DETACH_MAX_S} at most.")
+    return float(text)
