@@ -19,6 +19,7 @@ class IOPError(Exception):
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         self.message = message or " ".join((type(self).__doc__ or self.code).split())
         self.hint = hint or self.default_hint
+        self.retry_after_s = 0.0         # when trying again may help; 0: not known
         super().__init__(self.message)
 
     @property
@@ -41,7 +42,7 @@ _EXIT_CODES = {
     "not_found": NOT_THERE, "no_such_run": NOT_THERE, "no_such_node": NOT_THERE, "no_such_target": NOT_THERE,
     "no_node": NOT_THERE,
     "policy_denied": REFUSED, "auth_failed": REFUSED, "forbidden": REFUSED, "queue_full": REFUSED, "queue_timeout": REFUSED,
-    "draining": REFUSED, "conflict": REFUSED,
+    "draining": REFUSED, "conflict": REFUSED, "rate_limit_exceeded": REFUSED, "insufficient_quota": REFUSED,
     "cancelled": CANCELLED,
 }
 
@@ -130,6 +131,21 @@ class QueueFull(IOPError):
     code = "queue_full"
     retryable = True
     default_hint = "Try again when runs have ended, or raise queue.limit in edge.yaml."
+
+
+class RateLimited(IOPError):
+    """The key has used up what it may ask in a minute."""
+
+    code = "rate_limit_exceeded"
+    retryable = True
+    default_hint = "Try again in a moment; `iop keys set` changes what a key may use."
+
+
+class QuotaExhausted(IOPError):
+    """The key has used up its budget."""
+
+    code = "insufficient_quota"
+    default_hint = "Trying again does not help before the next day or month; `iop keys set` changes what a key may use."
 
 
 class QueueTimeout(IOPError):

@@ -45,6 +45,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0     # of the prompt's
     first_output_us: int = 0   # kept with the ending; 0 also where the edge was started again before it
     cost_micros: int = 0       # millionths of a dollar
+    forgotten: int = 0         # when a client had the model APIs forget it; the record stays
 
     @property
     def ended(self) -> bool:

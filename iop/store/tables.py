@@ -36,7 +36,7 @@ runs = Table(
     _bytes("request"), _bytes("outcome"), _text("outcome_code"), _text("output_text"), _text("prompt_text"),
     _number("prompt_tokens"), _number("completion_tokens"), _number("cancel_us"), _text("pin"),
     _number("incomplete"), _text("alias"), _text("placement"), _number("cached_tokens"), _number("first_output_us"),
-    _number("cost_micros"),
+    _number("cost_micros"), _number("forgotten"),
     # Newest first of one kind: each search walks one of these backwards.
     Index("runs_by_state", "state", "run_id"),
     Index("runs_by_target", "target", "run_id"),

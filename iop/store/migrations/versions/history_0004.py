@@ -14,7 +14,7 @@ depends_on = None
 def upgrade() -> None:
     for name in ("alias", "placement"):
         op.add_column("runs", sa.Column(name, sa.Text, nullable=False, server_default=""))
-    for name in ("cached_tokens", "first_output_us", "cost_micros"):
+    for name in ("cached_tokens", "first_output_us", "cost_micros", "forgotten"):
         op.add_column("runs", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))
     op.drop_index("runs_by_creation", "runs")
     op.create_index("runs_by_usage", "runs", ["created_us", "principal", "adapter", "target", "node_id", "prompt_tokens",
