@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from iop.errors import IOPError
@@ -18,15 +19,17 @@ _STATUS = {
     "auth_failed": 401, "forbidden": 403, "policy_denied": 403,
     "not_found": 404, "no_such_run": 404, "no_such_node": 404, "no_such_target": 404, "no_such_session": 404,
     "request_timeout": 408, "conflict": 409, "cancelled": 409, "too_large": 413, "headers_too_large": 431,
-    "queue_full": 429,
+    "queue_full": 429, "rate_limit_exceeded": 429, "insufficient_quota": 429,
     "upstream_error": 502, "node_lost": 502, "node_restarted": 502, "adapter_error": 502, "program_failed": 502,
     "output_limit": 502, "unknown": 502, "supervisor_lost": 502, "spool_corrupt": 502, "history_gap": 502,
     "history_conflict": 502,
-    "no_node": 503, "draining": 503, "history_unavailable": 503, "link_down": 503, "link_refused": 503,
+    "no_node": 503, "model_loading": 503, "draining": 503, "history_unavailable": 503, "link_down": 503, "link_refused": 503,
     "queue_timeout": 504, "start_timeout": 504, "first_output_timeout": 504, "run_timeout": 504, "idle_timeout": 504,
     "command_timeout": 504,
 }
-RETRY_AFTER_S = {"queue_full": 2, "no_node": 5, "draining": 5, "history_unavailable": 5}
+# Where the error itself does not know better; whole seconds.
+RETRY_AFTER_S = {"queue_full": 2, "rate_limit_exceeded": 5, "no_node": 5, "model_loading": 5, "draining": 5,
+                 "history_unavailable": 5}
 
 # Ollama's own word for a queue that is full.
 _OLLAMA_STATUS = {"queue_full": 503}
@@ -45,6 +48,7 @@ _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "inv
 _ANTHROPIC_TYPES = {401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
                     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
                     529: "overloaded_error"}
+_OPENAI_TYPES_OF_CODES = {"insufficient_quota": "insufficient_quota"}
 _OPENAI_PARAMS = {"no_such_target": "model", "queue_timeout": "queue_s", "start_timeout": "start_s",
                   "first_output_timeout": "first_output_s", "run_timeout": "run_s", "idle_timeout": "silence_s"}
 
@@ -97,7 +101,8 @@ def status_of(code: str, dialect: str = MANAGEMENT) -> int:
 
 def openai_error(code: str, message: str, status: int) -> dict[str, object]:
     """The body of an error in OpenAI's dialect; every value is a string or null, as its clients need."""
-    kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    kind = _OPENAI_TYPES_OF_CODES.get(code) or _OPENAI_TYPES.get(
+        status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": _OPENAI_PARAMS.get(code),
                       "code": _OPENAI_CODES.get(code, code)}}
 
@@ -125,7 +130,7 @@ def error_body(dialect: str, code: str, message: str, status: int) -> dict[str, 
 def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | None = None) -> Response:
     """`error` as a response; retries that help are told when to come."""
     status = status_of(error.code, dialect)
-    told = retry_headers(error.code) | dict(headers or {})
+    told = retry_headers(error.code, error.retry_after_s) | dict(headers or {})
     if status == 401:
         told.setdefault("WWW-Authenticate", 'Bearer realm="iop"')
     if isinstance(error, BadMethod) and error.allow:
@@ -137,10 +142,10 @@ def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | N
     return json_response({"error": error.as_dict()}, status, told)
 
 
-def retry_headers(code: str) -> dict[str, str]:
-    """When to come again, in the two headers that clients read; empty where no time is known."""
-    after_s = RETRY_AFTER_S.get(code)
-    return {"Retry-After": str(after_s), "retry-after-ms": str(after_s * 1000)} if after_s is not None else {}
+def retry_headers(code: str, after_s: float = 0.0) -> dict[str, str]:
+    """When to come again, in the two headers that clients read: whole seconds, and exactly; empty where no time is known."""
+    after_s = after_s or RETRY_AFTER_S.get(code, 0.0)
+    return {"Retry-After": str(math.ceil(after_s)), "retry-after-ms": str(math.ceil(after_s * 1000))} if after_s > 0 else {}
 
 
 def fault_response(fault_id: str, dialect: str) -> Response:

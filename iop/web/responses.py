@@ -38,7 +38,7 @@ class StreamSource(Protocol):
     """Nothing will come any more: what take() gave last was the end."""
 
     heartbeat: bytes
-    """What to write after 15 quiet seconds."""
+    """What to write after 15 quiet seconds; nothing when it is empty."""
 
     def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
         """Pieces to write now, about `limit_bytes` at most; empty when there is nothing."""

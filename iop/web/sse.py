@@ -131,7 +131,7 @@ class Pump:
         if self._paused_at is not None:
             if now - self._paused_at >= STALLED_S:
                 self._finish(False)
-        elif now - self._written_at >= HEARTBEAT_S:
+        elif self._source.heartbeat and now - self._written_at >= HEARTBEAT_S:
             self._written_at = now
             self._write(self._source.heartbeat)
 

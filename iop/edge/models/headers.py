@@ -16,6 +16,8 @@ def answer_headers(record: RunRecord, ending: Ending, overhead_s: float) -> dict
                "x-iop-overhead-ms": f"{max(0.0, overhead_s) * 1000:.1f}"}
     if record.node_id:
         headers["x-iop-node"] = record.node_id
+    if record.placement:
+        headers["x-iop-placement"] = record.placement
     if ending.warnings:
         headers["x-iop-warning"] = "; ".join(ending.warnings)[:WARNING_CHARS]
     return headers
@@ -23,7 +25,7 @@ def answer_headers(record: RunRecord, ending: Ending, overhead_s: float) -> dict
 
 def failure_headers(ending: Ending) -> dict[str, str]:
     """Whether and when the client is to try again. A run that has begun is not started again by its client's SDK."""
-    told = retry_headers(ending.outcome.code)
+    told = retry_headers(ending.outcome.code, ending.outcome.retry_after_s)
     if ending.dialect in RETRYING and (ending.started or (ending.status in SDK_RETRIES and not ending.outcome.retryable)):
         told["x-should-retry"] = "false"
     return told
