@@ -45,7 +45,7 @@ class Limits(_message.Message):
     def __init__(self, queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., first_output_s: _Optional[float] = ..., silence_s: _Optional[float] = ..., output_bytes: _Optional[int] = ..., start_s: _Optional[float] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s", "content_type", "affinity", "headers")
+    __slots__ = ("run_id", "attempt", "adapter", "target", "prompt", "messages", "body", "api", "session_id", "limits", "labels", "source", "retry_safe", "priority", "created_us", "detach_s", "content_type", "affinity", "headers", "query")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class RunRequest(_message.Message):
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     AFFINITY_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     attempt: int
     adapter: str
@@ -98,7 +99,8 @@ class RunRequest(_message.Message):
     content_type: str
     affinity: str
     headers: _containers.ScalarMap[str, str]
-    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ..., detach_s: _Optional[float] = ..., content_type: _Optional[str] = ..., affinity: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    query: str
+    def __init__(self, run_id: _Optional[str] = ..., attempt: _Optional[int] = ..., adapter: _Optional[str] = ..., target: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[bytes] = ..., body: _Optional[bytes] = ..., api: _Optional[str] = ..., session_id: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., retry_safe: _Optional[bool] = ..., priority: _Optional[int] = ..., created_us: _Optional[int] = ..., detach_s: _Optional[float] = ..., content_type: _Optional[str] = ..., affinity: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., query: _Optional[str] = ...) -> None: ...
 
 class RunAccepted(_message.Message):
     __slots__ = ("run_id", "attempt")
