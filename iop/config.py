@@ -23,6 +23,7 @@ Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z",
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=100_000)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
+Weight = Annotated[float, Meta(gt=0, le=1000)]
 Bytes = Annotated[int, Meta(ge=0, le=2 ** 53)]   # beyond, JSON readers and 64 bits disagree
 SpoolBytes = Annotated[int, Meta(ge=32 * 1024 * 1024, le=2 ** 53)]   # a few of its segments, or nothing could ever move
 
@@ -54,6 +55,7 @@ class TargetCommon(_Strict):
     concurrency: Count = 0
     limits: LimitsConfig = LimitsConfig()
     retry: Literal["safe", "never"] | None = None
+    weight: Weight = 1.0             # its share where several targets offer the same
 
 
 class TlsFiles(_Strict):
@@ -73,6 +75,8 @@ class HttpListen(_Strict):
     tls: TlsFiles | None = None
     names: list[str] = []            # further Host names to answer to
     body_bytes: Bytes = 32 * 1024 * 1024
+    heartbeat: Literal["comments", "chunks"] = "comments"    # of a quiet stream; chunks: for clients that pass over comments
+    cors_origins: list[str] = []     # of web pages that may ask the model APIs, e.g. https://chat.example; none otherwise
 
 
 class ConsoleListen(_Strict):
@@ -275,7 +279,7 @@ def _target(document: Document, name: str, value: Any, path: Path) -> node_pb2.T
     common = convert(document, {k: v for k, v in body.items() if k in _COMMON}, TargetCommon, path)
     target = node_pb2.TargetConfig(
         name=name, aliases=common.aliases, concurrency=common.concurrency, limits=common.limits.message(),
-        settings=msgspec.json.encode({k: v for k, v in body.items() if k not in _COMMON}))
+        weight=common.weight, settings=msgspec.json.encode({k: v for k, v in body.items() if k not in _COMMON}))
     if common.retry is not None:
         target.retry_safe = common.retry == "safe"
     return target

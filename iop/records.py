@@ -126,6 +126,9 @@ class TargetView(msgspec.Struct, kw_only=True):
     detail: str
     retry_safe: bool = False   # the target's own word; a run may say otherwise
     takes_input: bool | None = None   # while a run of it is under way; None: its node has not told
+    warm: bool | None = None   # the model is in its backend's memory; None: not known
+    weight: float = 1.0        # its share where several nodes offer the same
+    context_tokens: int = 0    # the longest prompt and answer together; 0: not known
 
 
 class NodeView(msgspec.Struct, kw_only=True):
@@ -160,3 +163,5 @@ class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
     target: str
     created_us: int
     ready: bool
+    warm: bool | None = None   # some node has it in memory; None: not known
+    context_tokens: int = 0    # the longest prompt and answer together; 0: not known

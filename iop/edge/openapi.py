@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from iop.web.errors import OPENAI
+from iop.web.errors import ANTHROPIC, MANAGEMENT, OLLAMA, OPENAI
+from iop.web.responses import JSON
 from iop.web.route import PUBLIC, Route
 
 Schema = dict[str, Any]
@@ -50,13 +51,16 @@ def _listing(name: str, item: Schema, **more: Schema) -> Schema:
 
 _OBJECT: Schema = {"type": "object"}
 _ANSWERS: dict[str, Schema] = {
-    "object": _OBJECT, "result": _OBJECT, "node": _OBJECT, "session": _OBJECT, "health": _OBJECT, "chat": _OBJECT,
-    "openai_model": _OBJECT, "run": _RUN, "submitted": {"type": "object", "properties": {"run_id": _STRING, "state": _STRING},
-                                                        "required": ["run_id", "state"]},
+    "object": _OBJECT, "result": _OBJECT, "node": _OBJECT, "session": _OBJECT, "health": _OBJECT,
+    "chat": _OBJECT, "completion": _OBJECT, "passed": {}, "model_of_apis": _OBJECT, "run": _RUN,
+    "submitted": {"type": "object", "properties": {"run_id": _STRING, "state": _STRING},
+                  "required": ["run_id", "state"]},
     "verification": _VERIFICATION,
     "runs": _listing("runs", _RUN, next=_NULLABLE), "nodes": _listing("nodes", _OBJECT),
     "sessions": _listing("sessions", _OBJECT), "models": _listing("models", _OBJECT),
-    "openai_models": _listing("data", _OBJECT, object=_STRING),
+    "models_of_apis": _listing("data", _OBJECT, object=_STRING, has_more={"type": "boolean"}, first_id=_NULLABLE,
+                               last_id=_NULLABLE),
+    "text": _STRING,
     "events": _listing("events", _EVENT, next=_STRING, ended={"type": "boolean"}),
     "life": _listing("events", _OBJECT, next={"type": ["integer", "null"]}),
 }
@@ -66,6 +70,12 @@ _ERROR: Schema = {"type": "object", "required": ["error"], "properties": {"error
 _OPENAI_ERROR: Schema = {"type": "object", "required": ["error"], "properties": {"error": {
     "type": "object", "required": ["message", "type", "param", "code"],
     "properties": {"message": _STRING, "type": _STRING, "param": _NULLABLE, "code": _NULLABLE}}}}
+_ANTHROPIC_ERROR: Schema = {"type": "object", "required": ["type", "error"], "properties": {
+    "type": {"const": "error"}, "error": {"type": "object", "required": ["type", "message"],
+                                          "properties": {"type": _STRING, "message": _STRING}}}}
+_OLLAMA_ERROR: Schema = {"type": "object", "required": ["error"], "properties": {"error": _STRING}}
+_ERRORS = {MANAGEMENT: "Error", OPENAI: "OpenAIError", ANTHROPIC: "AnthropicError", OLLAMA: "OllamaError"}
+_STREAMS = {OLLAMA: "application/x-ndjson"}      # else Server-Sent Events
 
 
 def document(routes: Sequence[Route], version: str) -> Schema:
@@ -83,7 +93,8 @@ def document(routes: Sequence[Route], version: str) -> Schema:
                  "description": "Runs on the machines of one edge: the management API and the model API."},
         "paths": paths,
         "components": {
-            "schemas": {**shown, "Error": _ERROR, "OpenAIError": _OPENAI_ERROR},
+            "schemas": {**shown, "Error": _ERROR, "OpenAIError": _OPENAI_ERROR,
+                        "AnthropicError": _ANTHROPIC_ERROR, "OllamaError": _OLLAMA_ERROR},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"},
                                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"}},
         },
@@ -110,8 +121,9 @@ def _operation(route: Route, components: dict[str, Schema]) -> Schema:
         "x-iop-scope": route.scope,
     }
     if route.body is not None:
+        media = "multipart/form-data" if route.form else JSON
         operation["requestBody"] = {"required": True, "x-iop-limit-bytes": route.body_limit, "content": {
-            "application/json": {"schema": {"$ref": _REF.format(name=route.body.__name__)}}}}
+            media: {"schema": {"$ref": _REF.format(name=route.body.__name__)}}}}
     return operation
 
 
@@ -126,15 +138,12 @@ def _parameters(route: Route, components: dict[str, Schema]) -> list[Schema]:
 
 
 def _responses(route: Route) -> Schema:
-    if route.answer == "metrics":
-        content: Schema = {"text/plain": {"schema": _STRING}}
-    else:
-        content = {"application/json": {"schema": _ANSWERS[route.answer]}}
+    content: Schema = {route.media: {"schema": _ANSWERS[route.answer]}}
     if route.streams:
-        content["text/event-stream"] = {"schema": _STRING}
-    error = "OpenAIError" if route.dialect == OPENAI else "Error"
+        content[_STREAMS.get(route.dialect, "text/event-stream")] = {"schema": _STRING}
+    error = _ERRORS[route.dialect]
     told: Schema = {str(route.success): {"description": HTTPStatus(route.success).phrase, "content": content}}
     for status in sorted(statuses(route)):
         told[str(status)] = {"description": HTTPStatus(status).phrase, "content": {
-            "application/json": {"schema": {"$ref": _REF.format(name=error)}}}}
+            JSON: {"schema": {"$ref": _REF.format(name=error)}}}}
     return told

@@ -8,7 +8,10 @@ from twisted.internet.interfaces import IReactorTime
 
 from iop._version import __version__
 from iop.config import HttpListen
+from iop.edge.models.asking import Asking
+from iop.edge.models.routes_names import NameRoutes
 from iop.edge.models.routes_openai import OpenAIRoutes
+from iop.edge.models.routes_passing import PassingRoutes
 from iop.edge.openapi import document
 from iop.edge.routes_health import HealthRoutes
 from iop.edge.routes_nodes import NodeRoutes
@@ -30,9 +33,11 @@ def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: 
     async def openapi(request: Request) -> Response:
         return Response(200, described[0])
 
+    asking = Asking(edge, clock)
     routes = [
         *RunRoutes(edge, config.body_bytes).routes(), *NodeRoutes(edge).routes(),
-        *OpenAIRoutes(edge, clock, config.body_bytes).routes(),
+        *OpenAIRoutes(asking, config.body_bytes, config.heartbeat).routes(),
+        *PassingRoutes(asking, config.body_bytes).routes(), *NameRoutes(edge).routes(),
         *HealthRoutes(edge, metrics).routes(),
         Route("GET", "/api/v1/openapi.json", PUBLIC, openapi, "This document", answer="object"),
     ]

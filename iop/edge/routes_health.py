@@ -21,7 +21,8 @@ class HealthRoutes:
             Route("GET", "/healthz", PUBLIC, self.alive, "Alive, with the reactor's lag", query=None, answer="health"),
             Route("GET", "/readyz", PUBLIC, self.ready, "Ready for work, or the reasons why not", query=None, answer="health",
                   errors=(503,)),
-            Route("GET", "/metrics", "metrics:read", self.metrics, "Figures for Prometheus", query=None, answer="metrics"),
+            Route("GET", "/metrics", "metrics:read", self.metrics, "Figures for Prometheus", query=None, answer="text",
+                  media="text/plain"),
         ]
 
     async def alive(self, request: Request) -> Response:

@@ -72,6 +72,9 @@ class FakeEdge:
     def _submitted(self, request: run_pb2.RunRequest, source: run_pb2.Source, key: str | None) -> RunRecord:
         if self.refusal is not None:
             raise self.refusal
+        if not request.adapter:
+            request.adapter, target, node_id = self.resolve(request.target)
+            request.target = f"{node_id}/{request.adapter}/{target}" if node_id else target
         pin, _, rest = request.target.partition(f"/{request.adapter}/")
         if rest and pin in self.nodes_by_id:     # node/adapter/target
             request.target = rest
@@ -164,6 +167,7 @@ class FakeEdge:
 
     def models(self) -> list[ModelEntry]:
         return [ModelEntry(name=name, adapter=target.adapter, target=target.target, created_us=1_760_000_000_000_000,
+                           warm=target.warm, context_tokens=target.context_tokens,
                            ready=node.state == "up" and not node.draining and target.ready)
                 for node in self.nodes_by_id.values() for target in node.targets
                 for name in (target.target, *target.aliases)]
@@ -179,6 +183,9 @@ class FakeEdge:
                 if model == f"{node_id}/{entry.adapter}/{entry.target}":
                     return entry.adapter, entry.target, node_id
         raise NoSuchTarget(f"The model {model!r} is not known.")
+
+    def targets(self, model: str) -> list[tuple[str, str, str]]:
+        return [self.resolve(model)]
 
     def nodes(self) -> list[NodeView]:
         return list(self.nodes_by_id.values())

@@ -11,12 +11,13 @@ import msgspec
 from iop.errors import InvalidRequest, NotFound
 from iop.web.errors import MANAGEMENT, BadMethod
 from iop.web.request import Request
-from iop.web.responses import Response, StreamResponse
+from iop.web.responses import JSON, Response, StreamResponse
 
 Handler = Callable[[Request], Awaitable[Response | StreamResponse]]
 
 MIB = 1024 * 1024
 PUBLIC = "public"
+RUN_ERRORS = (404, 409, 429, 502, 503, 504)      # of what runs something for its client
 
 
 class NoQuery(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -38,6 +39,8 @@ class Route:
     dialect: str = MANAGEMENT
     success: int = 200
     answer: str = "object"                   # what the success holds, for the document
+    media: str = JSON                        # of the success
+    form: bool = False                       # the body is a multipart form; `body` says what is read of it
     streams: bool = False                    # it can answer as text/event-stream
     errors: tuple[int, ...] = ()             # beside those every route has
     headers: tuple[str, ...] = field(default=())   # request headers it reads

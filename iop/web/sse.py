@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from iop.errors import IOPError
 from iop.web.responses import StreamSource
 
 log = Logger()
@@ -106,9 +107,13 @@ class Pump:
 
     def _broken(self, failure: Failure) -> None:
         self._waiting = None
-        if not self._closed:
+        if self._closed:
+            return
+        if failure.check(IOPError):          # its source cannot tell it in the stream
+            log.info("a stream to a reader is broken off: {trouble}", trouble=failure.getErrorMessage())
+        else:
             log.failure("a stream to a reader broke", failure=failure)
-            self._finish(False)
+        self._finish(False)
 
     def _finish(self, whole: bool) -> None:
         self._closed = True

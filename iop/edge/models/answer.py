@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
 from iop.edge.models.ending import Ending
@@ -181,7 +181,10 @@ class ModelReader:
         taken = self._cursor.take(limit_bytes)
         if not isinstance(taken, list):
             return taken.addCallback(self._formatted)
-        return self._formatted(taken) if taken or self._cursor.ended else []
+        try:
+            return self._formatted(taken) if taken or self._cursor.ended else []
+        except IOPError as error:        # what its teller cannot tell any more: the connection breaks
+            return fail(error)
 
     def _formatted(self, entries: list[Any]) -> list[bytes]:
         told = [self._teller.write(entry) for entry in entries]

@@ -40,12 +40,14 @@ class Asking:
         self._clock = clock
 
     def run_request(self, request: Request, model: str, api: str, *, cache_key: object = None,
-                    prefix: Any = ()) -> run_pb2.RunRequest:
+                    prefix: Any = (), programs: bool = True) -> run_pb2.RunRequest:
         """The run of a request whose body is of the model API `api`. Raises NoSuchTarget, NoNode, Forbidden and
-        InvalidRequest. For `cache_key` and `prefix` see affinity_of()."""
+        InvalidRequest. For `cache_key` and `prefix` see affinity_of(); `programs`: they can answer this API too."""
         adapter, target, node_id = self._edge.resolve(model)
         if adapter in PROGRAM_ADAPTERS:
             request.principal.require("programs")
+            if not programs:
+                raise InvalidRequest(f"The model {model[:100]!r} is a program, which does not answer {api}.")
         if not self._is_ready(adapter, target, node_id):
             raise NoNode(f"The model {model[:100]!r} is known, but no node that offers it is ready.")
         return run_pb2.RunRequest(

@@ -11,11 +11,20 @@ from typing import Any
 from iop.edge.dialects import openai_raw
 from iop.edge.models.deltas import CHAT, CallBegin, CallPiece, Delta, Deltas, Note, Reasoning, Text
 from iop.events import json_encode
-from iop.proto.run_pb2 import CHANNEL_STDERR
 from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import COMMENT, data_frame
 
 DONE = b"data: [DONE]\n\n"
+
+
+def empty_delta(run_id: str, created_s: int, model: str) -> bytes:
+    """A heartbeat for clients that do not count comments as a sign of life."""
+    return data_frame(json_encode({**_head(run_id, created_s, model), "choices": [
+        {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}]}))
+
+
+def _head(run_id: str, created_s: int, model: str) -> dict[str, object]:
+    return {"id": f"chatcmpl-{run_id}", "object": "chat.completion.chunk", "created": created_s, "model": model}
 
 
 class ChatStream:
@@ -27,7 +36,7 @@ class ChatStream:
         self._deltas = Deltas(CHAT)
         self.ending = self._deltas.ending
         self.heartbeat = heartbeat
-        self._head = {"id": f"chatcmpl-{run_id}", "object": "chat.completion.chunk", "created": created_s, "model": model}
+        self._head = _head(run_id, created_s, model)
         self._with_usage = with_usage
         self._role_told = False
         self._held: list[bytes] = []     # what happened before the first output: no reason to send a status of 200
@@ -97,7 +106,7 @@ class ChatBody:
         self.ending = self._deltas.ending
         self._head = {"id": f"chatcmpl-{run_id}", "object": "chat.completion", "created": created_s, "model": model}
         self.size = 0
-        self._raw = b""
+        self._kept = 0
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
@@ -106,29 +115,28 @@ class ChatBody:
     def read(self, entry: Any) -> None:
         for delta in self._deltas.read(entry):
             self._keep(delta)
-        for event in entry.batch.events:
-            if event.HasField("output") and event.channel != CHANNEL_STDERR:
-                self.size += len(event.output) + len(event.raw)
-                if self._deltas.native:
-                    self._raw = event.raw
+        self.size = self._kept + len(self._deltas.whole)
 
     def _keep(self, delta: Delta) -> None:
         match delta:
             case Text(text):
                 self._text.append(text)
+                self._kept += len(text)
             case Reasoning(text):
                 self._reasoning.append(text)
+                self._kept += len(text)
             case CallBegin(index, call_id, name):
                 self._calls[index] = {"id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
             case CallPiece(index, arguments):
                 self._calls[index]["function"]["arguments"] += arguments
+                self._kept += len(arguments)
             case Note(item):
                 self._notes.append(item)
 
     def body(self) -> bytes:
         """The body of a run that has completed."""
-        if self._raw:
-            return self._raw
+        if self._deltas.native:
+            return self._deltas.whole
         text = "".join(self._text)
         message: dict[str, object] = {"role": "assistant", "content": text if text or not self._calls else None}
         if self._reasoning:

@@ -106,6 +106,7 @@ class Deltas:
     def __init__(self, api: str) -> None:
         self.api = api
         self.native = False          # the chunks belong to `api`; not known before the run has started
+        self.whole = b""             # a native reply in one piece: its last one
         self.ending = Ending(dialect_of_api(api))
         self._replied = False        # a model's backend has, and its node told in which API
         self._settled = False        # output has come: another backend cannot take over any more
@@ -142,7 +143,10 @@ class Deltas:
             self._settled = True
             if raw and not self._replied:
                 self.native = api_of(raw, self.api) == self.api
-        if self.native or event.channel == CHANNEL_STDERR:
+        if self.native:
+            self.whole = raw
+            return
+        if event.channel == CHANNEL_STDERR:
             return
         choices = _choices(raw) if raw else ()
         if not choices:                      # a program's; or in a form that is not known: what the node read of it counts

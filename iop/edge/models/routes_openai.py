@@ -1,34 +1,32 @@
-"""The OpenAI face: chat/completions and models (model-apis.md sections 0 to 4)."""
+"""The OpenAI face: chat/completions, completions (model-apis.md sections 0 to 3), and what passes as it came."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-from twisted.internet.interfaces import IReactorTime
 
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import Asking, created_s
-from iop.edge.models.chat import ChatBody, ChatStream
-from iop.edge.models.deltas import CHAT
-from iop.interfaces import IEdgeService
-from iop.records import ModelEntry, RunRecord
-from iop.web import strictjson
+from iop.edge.models.chat import ChatBody, ChatStream, empty_delta
+from iop.edge.models.completions import CompletionBody, CompletionStream
+from iop.edge.models.deltas import CHAT, COMPLETIONS
+from iop.records import RunRecord
 from iop.web.errors import OPENAI
 from iop.web.request import Request
-from iop.web.responses import Response, StreamResponse, json_response
-from iop.web.route import Route
+from iop.web.responses import Response, StreamResponse
+from iop.web.route import RUN_ERRORS, Route
+from iop.web.sse import COMMENT
+
+CHUNKS = "chunks"            # the setting for heartbeats that clients count as output
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
-class ChatRequest(msgspec.Struct, frozen=True):
-    """What IOP itself reads of a body; the whole body travels to the backend, fields it does not know included."""
-
+class _Streaming(msgspec.Struct, frozen=True, kw_only=True):
     model: str
-    messages: list[Any]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prompt_cache_key: Any = None
@@ -38,53 +36,64 @@ class ChatRequest(msgspec.Struct, frozen=True):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-class OpenAIRoutes:
-    """The model API in OpenAI's dialect."""
+class ChatRequest(_Streaming, frozen=True, kw_only=True):
+    """What IOP itself reads of a body; the whole body travels to the backend, fields it does not know included."""
 
-    def __init__(self, edge: IEdgeService, clock: IReactorTime, body_limit: int) -> None:
-        self._edge = edge
-        self._asking = Asking(edge, clock)
+    messages: list[Any]
+
+
+class CompletionRequest(_Streaming, frozen=True, kw_only=True):
+    """As a chat's; `prompt` is a text, several, or their tokens."""
+
+    prompt: Any = None
+
+
+class OpenAIRoutes:
+    """The model API in OpenAI's dialect, where it answers in text. `heartbeat` is "comments" or "chunks"."""
+
+    def __init__(self, asking: Asking, body_limit: int, heartbeat: str) -> None:
+        self._asking = asking
         self._body_limit = body_limit
+        self._in_chunks = heartbeat == CHUNKS
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/v1/chat/completions", "models", self.chat, "Chat, streaming or not", body=ChatRequest, query=None,
-                  body_limit=self._body_limit, dialect=OPENAI, answer="chat", streams=True,
-                  errors=(404, 409, 429, 502, 503, 504), headers=("x-iop-detach", "Idempotency-Key")),
-            Route("GET", "/v1/models", "models", self.models, "List the models", query=None, dialect=OPENAI,
-                  answer="openai_models"),
-            Route("GET", "/v1/models/{model...}", "models", self.model, "Show a model", query=None, dialect=OPENAI,
-                  answer="openai_model", errors=(404,)),
+            self._route("/v1/chat/completions", self.chat, "Chat, streaming or not", ChatRequest, "chat"),
+            self._route("/v1/completions", self.complete, "Complete a text, streaming or not", CompletionRequest,
+                        "completion"),
         ]
 
-    async def models(self, request: Request) -> Response:
-        return json_response({"object": "list", "data": [model_json(entry) for entry in self._edge.models()]})
+    def _route(self, path: str, handler: Any, summary: str, body: type[msgspec.Struct], answer: str) -> Route:
+        return Route("POST", path, "models", handler, summary, body=body, query=None, body_limit=self._body_limit,
+                     dialect=OPENAI, answer=answer, streams=True, errors=RUN_ERRORS,
+                     headers=("x-iop-detach", "x-iop-priority", "Idempotency-Key"))
 
-    async def model(self, request: Request) -> Response:
-        name = request.args["model"]
-        known = self._edge.models()
-        for entry in known:
-            if entry.name == name:
-                return json_response(model_json(entry))
-        adapter, target, _ = self._edge.resolve(name)
-        entry = next((one for one in known if (one.adapter, one.target) == (adapter, target)), None)
-        created_us = entry.created_us if entry is not None else 0
-        return json_response(model_json(ModelEntry(name=name, adapter=adapter, target=target, created_us=created_us,
-                                                   ready=True)))
+    def _heartbeat(self, record: RunRecord, model: str) -> bytes:
+        return empty_delta(record.run_id, created_s(record), model) if self._in_chunks else COMMENT
 
     async def chat(self, request: Request) -> Response | StreamResponse:
-        asked = strictjson.convert(strictjson.loads(request.body), ChatRequest)
+        asked = request.json(ChatRequest)
         run = self._asking.run_request(request, asked.model, CHAT, cache_key=asked.prompt_cache_key,
                                        prefix=chat_prefix(asked.messages))
 
         def stream(record: RunRecord) -> ChatStream:
-            return ChatStream(record.run_id, created_s(record), asked.model, asked.with_usage)
+            return ChatStream(record.run_id, created_s(record), asked.model, asked.with_usage,
+                              self._heartbeat(record, asked.model))
 
         def body(record: RunRecord) -> ChatBody:
             return ChatBody(record.run_id, created_s(record), asked.model)
         return await (self._asking.streamed(request, run, stream) if asked.stream else
                       self._asking.whole(request, run, body))
 
+    async def complete(self, request: Request) -> Response | StreamResponse:
+        asked = request.json(CompletionRequest)
+        run = self._asking.run_request(request, asked.model, COMPLETIONS, cache_key=asked.prompt_cache_key,
+                                       prefix=[asked.prompt] if isinstance(asked.prompt, str) else ())
 
-def model_json(entry: ModelEntry) -> dict[str, object]:
-    return {"id": entry.name, "object": "model", "created": entry.created_us // 1_000_000, "owned_by": entry.adapter}
+        def stream(record: RunRecord) -> CompletionStream:
+            return CompletionStream(record.run_id, created_s(record), asked.model, asked.with_usage)
+
+        def body(record: RunRecord) -> CompletionBody:
+            return CompletionBody(record.run_id, created_s(record), asked.model)
+        return await (self._asking.streamed(request, run, stream) if asked.stream else
+                      self._asking.whole(request, run, body))

@@ -74,21 +74,6 @@ def failure(body):
     return json.loads(body.rstrip().split(b"\n")[-1][6:])["error"]
 
 
-# --- models
-
-def test_models_are_listed_from_memory(world):
-    answer = world.call("GET", "/v1/models").json
-    assert answer["object"] == "list"
-    assert [entry["id"] for entry in answer["data"]] == ["tiny", "small", "org/big", "echo"]
-    assert answer["data"][0] == {"id": "tiny", "object": "model", "created": 1_760_000_000, "owned_by": "openai"}
-
-
-@pytest.mark.parametrize("name", ["tiny", "org/big", "openai/org/big", "n1/openai/org/big", "org%2Fbig"])
-def test_a_model_is_found_by_each_of_its_names(world, name):
-    answer = world.call("GET", "/v1/models/" + name)
-    assert (answer.status, answer.json["id"]) == (200, name.replace("%2F", "/"))
-
-
 def test_an_unknown_model_is_not_found(world):
     for answer in (world.call("GET", "/v1/models/no/such"), world.call("POST", CHAT, {**ASK, "model": "no"})):
         assert (answer.status, answer.code) == (404, "model_not_found")

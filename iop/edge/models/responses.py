@@ -1,0 +1,178 @@
+"""A run told as the Responses API: a stream of events, or one object. Pure: entries in, bytes out.
+
+::
+
+    created -> in_progress -> items (response_items.py) -> completed | incomplete | failed
+
+Where the backend spoke this API itself its events pass as they came, but for what makes them one API with the rest: the
+response's id is ours, so that it can be found again, and events without a sequence_number get one (native_response.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iop.edge.models.deltas import Deltas, Note
+from iop.edge.models.native_response import NativeEvents
+from iop.edge.models.response_items import Event, ResponseItems
+from iop.edge.models.response_object import ResponseObject, status_of
+from iop.events import json_encode
+from iop.proto.run_pb2 import CHANNEL_STDERR
+from iop.records import RunRecord
+from iop.toolnames import read_tools
+from iop.web.responses import EVENT_STREAM, JSON
+from iop.web.sse import COMMENT
+
+RESPONSES = "responses"
+_REASONING_TOKENS = b'"reasoning_tokens"'
+
+
+class _Details(msgspec.Struct):
+    reasoning_tokens: int = 0
+
+
+class _Usage(msgspec.Struct):
+    completion_tokens_details: _Details | None = None
+
+
+class _Chunk(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+class _Told:
+    """What stream and object share: what a run says, as items of a response."""
+
+    def __init__(self, record: RunRecord, asked: dict[str, Any], model: str) -> None:
+        """`asked` is the request's body as its client sent it, `model` the name it asked for."""
+        reasoning = asked.get("reasoning")
+        self._deltas = Deltas(RESPONSES)
+        self.ending = self._deltas.ending
+        self._object = ResponseObject(record, asked, model)
+        self._items = ResponseItems(record.run_id, read_tools(asked)[0],
+                                    isinstance(reasoning, dict) and bool(reasoning.get("summary")))
+        self._native = NativeEvents(self._object.id)
+        self._reasoning_tokens = 0
+        self._at_us = 0              # of the last event
+
+    def _read(self, entry: Any) -> list[Any]:
+        deltas = self._deltas.read(entry)
+        events = entry.batch.events
+        self._at_us = events[-1].at_us
+        if not self._deltas.native:
+            for event in events:
+                if _REASONING_TOKENS in event.raw:
+                    self._reasoning_tokens = _counted(event.raw) or self._reasoning_tokens
+        return deltas
+
+    def _ended(self, **more: Any) -> msgspec.Raw:
+        return self._object.ended(self.ending, self._items.output(), self._reasoning_tokens, self._at_us, **more)
+
+
+def _counted(raw: bytes) -> int:
+    try:
+        usage = _chunk(raw).usage
+    except msgspec.DecodeError:
+        return 0
+    details = usage.completion_tokens_details if usage is not None else None
+    return details.reasoning_tokens if details is not None else 0
+
+
+class ResponseStream(_Told):
+    """A streaming answer. With `after`, only the events of a higher sequence_number are told."""
+
+    media_type = EVENT_STREAM
+    heartbeat = COMMENT
+
+    def __init__(self, record: RunRecord, asked: dict[str, Any], model: str, after: int = -1) -> None:
+        super().__init__(record, asked, model)
+        self._after = after
+        self.next_number = 0         # the sequence_number of the next event
+        self.has_gap = False         # history has lost what stood here: the numbers behind it are not those told before
+        self._begun = False
+        self._held: list[Event] = []     # what happened before the first output: no reason to send a status of 200
+
+    def write(self, entry: Any) -> bytes:
+        deltas = self._read(entry)
+        self.has_gap = self.has_gap or entry.batch.events[0].HasField("gap")
+        if self._deltas.native:
+            return self._passed(entry)
+        events: list[Event] = []
+        for delta in deltas:
+            if isinstance(delta, Note) and delta.item["type"] == "status" and not self._begun:
+                self._held += self._items.told(delta)
+            else:
+                events += self._begin() + self._items.told(delta)
+        return self._frames(events)
+
+    def _passed(self, entry: Any) -> bytes:
+        told = []
+        for event in entry.batch.events:
+            if event.raw:
+                number, frame = self._native.told(event.raw)
+                if number > self._after:
+                    told.append(frame)
+        self.next_number = self._native.next_number
+        return b"".join(told)
+
+    def end(self) -> bytes:
+        if self._native.ended and self.ending.completed:
+            return b""
+        status = status_of(self.ending)
+        events = self._begin() + self._items.finish(status)
+        kind = status if status in ("completed", "incomplete") else "failed"
+        return self._frames([*events, {"type": f"response.{kind}", "response": self._ended()}])
+
+    def _begin(self) -> list[Event]:
+        """The first events; empty once they are told."""
+        if self._begun or self._deltas.native:
+            return []
+        self._begun = True
+        held, self._held = self._held, []
+        response = self._object.told("in_progress", [])
+        return [{"type": "response.created", "response": response},
+                {"type": "response.in_progress", "response": response}, *held]
+
+    def _frames(self, events: list[Event]) -> bytes:
+        """Each event as a frame with its number, but for those that the reader has seen."""
+        first, self.next_number = self.next_number, self.next_number + len(events)
+        return b"".join([
+            b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json_encode({"sequence_number": number} | event))
+            for number, event in enumerate(events, first) if number > self._after])
+
+
+class ResponseBody(_Told):
+    """An answer in one piece."""
+
+    media_type = JSON
+
+    def __init__(self, record: RunRecord, asked: dict[str, Any], model: str) -> None:
+        super().__init__(record, asked, model)
+        self.size = 0
+
+    def read(self, entry: Any) -> None:
+        for delta in self._read(entry):
+            self._items.told(delta)
+        for event in entry.batch.events:
+            if event.HasField("output") and event.channel != CHANNEL_STDERR:
+                if self._deltas.native:
+                    self._native.told(event.raw)
+                    self.size = self._native.size
+                else:
+                    self.size += len(event.output) + len(event.raw)
+
+    def body(self) -> bytes:
+        """The response object of a run that has ended, however it did."""
+        if self._native.ended and self.ending.completed:
+            return self._native.response()
+        self._items.finish(status_of(self.ending))
+        return bytes(self._ended(**({"x_iop": self._items.notes} if self._items.notes else {})))
+
+    def output(self) -> list[Any]:
+        """Its items, for a request that goes on from here."""
+        output = msgspec.json.decode(self.body()).get("output")
+        return output if isinstance(output, list) else []

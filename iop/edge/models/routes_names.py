@@ -1,0 +1,75 @@
+"""`/v1/models`, to OpenAI's clients and to Anthropic's: the header `anthropic-version` tells them apart."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from iop.edge.models.names import anthropic_model, anthropic_models, openai_model, openai_models
+from iop.interfaces import IEdgeService
+from iop.records import ModelEntry
+from iop.web.errors import ANTHROPIC, OPENAI
+from iop.web.request import Request
+from iop.web.responses import Response, json_response
+from iop.web.route import Route
+
+Id = Annotated[str, Meta(max_length=300)]
+
+
+class ModelsQuery(msgspec.Struct, frozen=True):
+    """Any other name in the query is passed over. `after_id` and `before_id` are of Anthropic's API."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    after_id: Id = ""
+    before_id: Id = ""
+
+
+class NameRoutes:
+    """The list of models, and each of them."""
+
+    def __init__(self, edge: IEdgeService) -> None:
+        self._edge = edge
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/models", "models", self.models, "List the models", query=ModelsQuery, dialect=OPENAI,
+                  answer="models_of_apis", headers=("anthropic-version",)),
+            Route("GET", "/v1/models/{model...}", "models", self.model, "Show a model", query=None, dialect=OPENAI,
+                  answer="model_of_apis", errors=(404,), headers=("anthropic-version",)),
+        ]
+
+    async def models(self, request: Request) -> Response:
+        is_anthropics = _is_anthropics(request)
+        asked = request.query(ModelsQuery)
+        entries = self._edge.models()
+        if is_anthropics:
+            return json_response(anthropic_models(entries, asked.limit, asked.after_id, asked.before_id))
+        return json_response(openai_models(entries, asked.limit))
+
+    async def model(self, request: Request) -> Response:
+        is_anthropics = _is_anthropics(request)
+        entry = find(self._edge, request.args["model"])
+        return json_response(anthropic_model(entry) if is_anthropics else openai_model(entry))
+
+
+def find(edge: IEdgeService, name: str) -> ModelEntry:
+    """The entry of a model under the name that was asked for, which may be adapter/target too. Raises NoSuchTarget."""
+    known = edge.models()
+    for entry in known:
+        if entry.name == name:
+            return entry
+    adapter, target, _ = edge.resolve(name)
+    entry = next((one for one in known if (one.adapter, one.target) == (adapter, target)), None)
+    if entry is None:
+        return ModelEntry(name=name, adapter=adapter, target=target, created_us=0, ready=True)
+    return msgspec.structs.replace(entry, name=name)
+
+
+def _is_anthropics(request: Request) -> bool:
+    """Whether one of Anthropic's clients asks; it is then told of errors in its dialect too."""
+    if request.header("anthropic-version") is None:
+        return False
+    request.dialect = ANTHROPIC
+    return True
