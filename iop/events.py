@@ -54,6 +54,10 @@ def started(adapter: str, target: str, detail: str = "", *, pid: int = 0, respon
         adapter=adapter, target=target, detail=detail, pid=pid, response=response))
 
 
+def status(word: str, detail: str = "", progress: float = 0.0) -> RuntimeEvent:
+    return RuntimeEvent(at_us=now_us(), status=run_pb2.Status(word=word, detail=detail, progress=progress))
+
+
 def ending(kind: str, outcome: run_pb2.Outcome) -> RuntimeEvent:
     """A terminal event; `kind` is one of ENDING_KINDS."""
     event = RuntimeEvent(at_us=now_us())

@@ -1,4 +1,8 @@
-"""Ollama by its native API; OpenAI's chat is told in it, so that the OpenAI face works for these targets too."""
+"""Ollama by its native API; all other model APIs are told in it, so that every face works for these targets too.
+
+Ollama's own /v1 is not used: it knows neither `options` (num_ctx above all: without it a long prompt is cut in silence) nor
+`keep_alive`, and it leaves out the durations by which loading can be told from answering.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,16 @@ from twisted.internet.defer import Deferred
 from twisted.plugin import IPlugin
 from zope.interface import implementer
 
-from iop.adapters.wire.model_adapter import Asked, ModelAdapter, ModelFactory, ModelSettings
-from iop.adapters.wire.ollama import NativeReader, OpenAIReader, from_openai, request_body, to_messages
-from iop.errors import InvalidRequest, IOPError
+from iop.adapters.wire.asked import Asked
+from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings
+from iop.adapters.wire.ollama import NativeReader, OpenAIReader
+from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
+from iop.adapters.wire.requests import CHAT, OLLAMA
+from iop.adapters.wire.to_ollama import from_openai, request_body, to_messages
+from iop.adapters.wire.translators import can_be_told, translated
+from iop.errors import InvalidRequest, IOPError, UpstreamError
 from iop.interfaces import IAdapterFactory
 from iop.proto.run_pb2 import RunRequest
-
-NATIVE = ("api/chat", "api/generate")
 
 
 class OllamaSettings(ModelSettings):
@@ -71,17 +78,37 @@ def _names(body: bytes) -> set[str]:
 
 
 def _body_request(request: RunRequest, settings: OllamaSettings) -> Asked:
+    if request.content_type and "json" not in request.content_type:
+        raise UpstreamError("Ollama takes no forms.", status=404)
     body = _decoded(request.body, dict)
-    if request.api in NATIVE:
-        body["model"] = settings.model
-        if settings.options:
-            asked = body.get("options")
-            body["options"] = settings.options | (asked if isinstance(asked, dict) else {})
-        if settings.keep_alive is not None:
-            body.setdefault("keep_alive", settings.keep_alive)
-        return Asked(request.api, msgspec.json.encode(body), (NativeReader(streams=body.get("stream") is not False),))
-    if request.api not in ("chat/completions", ""):
-        raise InvalidRequest(f"An ollama target answers chat/completions, {' and '.join(NATIVE)}; not {request.api[:80]!r}.")
+    api = request.api or CHAT
+    if api in OLLAMA:
+        return _native(api, body, settings)
+    if api == "embeddings":
+        asked = msgspec.json.encode(embed_body(body, settings.model, settings.options, settings.keep_alive))
+        reader = EmbeddingsReader(settings.model, as_base64=body.get("encoding_format") == "base64")
+        return Asked("api/embed", asked, (reader,))
+    if api == CHAT:
+        return _chat(request, body, settings)
+    if not can_be_told(api):
+        raise UpstreamError(f"Ollama has no API {api[:80]}.", status=404)
+    told = translated(api, body, settings.model)
+    return _chat(request, told.body, settings)._replace(api=CHAT, warnings=told.warnings)
+
+
+def _native(api: str, body: dict[str, Any], settings: OllamaSettings) -> Asked:
+    """The body whole but for the model, and what the target's settings say where the request says nothing."""
+    body["model"] = settings.model
+    if settings.options:
+        asked = body.get("options")
+        body["options"] = settings.options | (asked if isinstance(asked, dict) else {})
+    if settings.keep_alive is not None:
+        body.setdefault("keep_alive", settings.keep_alive)
+    reader = EmbedReader() if api == "api/embed" else NativeReader(streams=body.get("stream") is not False)
+    return Asked(api, msgspec.json.encode(body), (reader,))
+
+
+def _chat(request: RunRequest, body: dict[str, Any], settings: OllamaSettings) -> Asked:
     native = from_openai(body, settings.model, settings.options, settings.keep_alive)
     reader = OpenAIReader(request.run_id, request.created_us // 1_000_000, settings.model, streams=native["stream"])
     return Asked("api/chat", msgspec.json.encode(native), (reader,))

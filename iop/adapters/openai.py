@@ -1,32 +1,57 @@
-"""Any OpenAI-compatible server: llama.cpp's, vLLM, SGLang, LM Studio, a gateway. Bodies and chunks travel whole."""
+"""Any OpenAI-compatible server: llama.cpp's, vLLM, SGLang, LM Studio, a gateway. Bodies and replies travel whole.
+
+An API that the backend does not have is told in one that it has, where that can be done (docs/adr/0018).
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.plugin import IPlugin
 from zope.interface import implementer
 
 from iop.adapters import settings as checks
-from iop.adapters.wire.chat import ApiRequest, StreamReader, WholeReader, request_of
-from iop.adapters.wire.model_adapter import Asked, ModelAdapter, ModelFactory, ModelSettings, read_model_settings
-from iop.adapters.wire.model_run import Reader
+from iop.adapters.wire.anthropic import MessageReader, MessagesReader
+from iop.adapters.wire.asked import Asked, Reader
+from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.lacking import Lacking
+from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
+from iop.adapters.wire.passing import PassingReader, SloppyReader, UnstreamedReader
+from iop.adapters.wire.refusals import lacks_api, refuses_to_stream
+from iop.adapters.wire.requests import (
+    APIS,
+    JOINED,
+    OLLAMA,
+    TYPED,
+    ApiRequest,
+    decoded,
+    passed_headers,
+    passed_on,
+    request_of,
+)
+from iop.adapters.wire.translated import Translated
+from iop.adapters.wire.translators import can_be_told, translated
 from iop.adapters.wire.whole import JoiningReader
-from iop.errors import ConfigError
+from iop.errors import ConfigError, UpstreamError
 from iop.files import read_secret
 from iop.interfaces import IAdapterFactory, IAdapterTools
 from iop.keys import Secret
 from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import RunRequest
 
+ANTHROPIC_VERSION = "2023-06-01"     # what a client means that names none
+
 
 class OpenAISettings(ModelSettings):
-    """A model at an OpenAI-compatible server."""
+    """A model at an OpenAI-compatible server. `apis`: what it has; empty: found out by asking."""
 
     api_key_file: str = ""
     headers: dict[str, str] = {}
     health_path: str = "/models"
+    apis: tuple[str, ...] = ()
 
 
 class OpenAIAdapter(ModelAdapter):
@@ -34,12 +59,53 @@ class OpenAIAdapter(ModelAdapter):
 
     def __init__(self, targets: dict[str, OpenAISettings], tools: IAdapterTools) -> None:
         super().__init__(targets, tools)
+        self._lacking = Lacking(tools.clock)
         self._keys = {path: Secret(read_secret(path))
                       for path in {settings.api_key_file for settings in targets.values()} if path}
 
     def _request(self, request: RunRequest, settings: OpenAISettings) -> Asked:
-        wanted = request_of(request, settings.model)
-        return Asked(wanted.path, wanted.body, _readers(wanted), self._headers(settings), wanted.plain)
+        api = request.api if request.WhichOneof("input") == "body" else ""
+        if api and self._lacks(request, settings):
+            if not can_be_told(api):
+                raise UpstreamError(f"The backend of {request.target} has no API {api[:80]}.", status=404)
+            return self._told_otherwise(request, settings)
+        asked = self._asked(request_of(request, settings.model), settings)
+        if api in TYPED or api.startswith("messages/"):
+            asked = asked._replace(path=api + (f"?{request.query}" if request.query else ""), headers=_typed_headers(request)
+                                   | asked.headers)
+        if can_be_told(api):
+            asked = asked._replace(otherwise=partial(self._refused, request, settings, asked))
+        return asked
+
+    def _lacks(self, request: RunRequest, settings: OpenAISettings) -> bool:
+        if request.api in OLLAMA:
+            return True
+        if settings.apis:
+            return request.api in APIS and request.api not in settings.apis
+        return self._lacking.lacks(request.target, request.api)
+
+    def _asked(self, wanted: ApiRequest, settings: OpenAISettings) -> Asked:
+        asked = Asked(wanted.api, wanted.body, _readers(wanted), self._headers(settings), wanted.content_type)
+        if not wanted.plain:
+            return asked
+        plain = asked._replace(body=wanted.plain)
+
+        def plainly(status: int, body: bytes) -> Asked | None:
+            return plain if refuses_to_stream(status, body) else None
+
+        return asked._replace(otherwise=plainly)
+
+    def _refused(self, request: RunRequest, settings: OpenAISettings, first: Asked, status: int, body: bytes) -> Asked | None:
+        """What is asked after a refusal of an API that can be told in another; the lack is remembered once that works."""
+        if not lacks_api(status):
+            return first.otherwise(status, body)
+        return self._told_otherwise(request, settings)._replace(
+            answered=partial(self._lacking.found, request.target, request.api))
+
+    def _told_otherwise(self, request: RunRequest, settings: OpenAISettings) -> Asked:
+        told: Translated = translated(request.api, decoded(request.body), settings.model)
+        asked = self._asked(passed_on(told.api, msgspec.json.encode(told.body), settings.model), settings)
+        return asked._replace(api=told.api, warnings=told.warnings)
 
     def _check(self, settings: OpenAISettings) -> Deferred[str]:
         found = self._client(settings).fetch(self._health_url(settings), self._headers(settings), within_s=4.5)
@@ -57,9 +123,26 @@ class OpenAIAdapter(ModelAdapter):
 
 
 def _readers(wanted: ApiRequest) -> tuple[Reader, ...]:
-    if wanted.streams:
-        return (StreamReader(),)
-    return (JoiningReader(), WholeReader()) if wanted.plain else (WholeReader(),)
+    """Who may read the reply, by its content type; the first is for what was asked."""
+    if wanted.api in JOINED:
+        if wanted.streams:
+            return StreamReader(), UnstreamedReader(), SloppyReader(StreamReader, UnstreamedReader, StreamReader.media_type)
+        if wanted.plain:
+            return JoiningReader(), WholeReader(), SloppyReader(JoiningReader, WholeReader, WholeReader.media_type)
+        return WholeReader(), SloppyReader(WholeReader, WholeReader, WholeReader.media_type)
+    if wanted.api not in TYPED:
+        return WholeReader(), PassingReader()
+    stream, whole = (MessagesReader, MessageReader) if wanted.api == "messages" else (StreamReader, WholeReader)
+    sloppy = SloppyReader(stream, whole, (stream if wanted.streams else whole).media_type)
+    return (stream(), sloppy) if wanted.streams else (whole(), sloppy)
+
+
+def _typed_headers(request: RunRequest) -> dict[str, str]:
+    """The client's own headers, which the APIs whose clients send such leave to the backend."""
+    headers = passed_headers(request)
+    if request.api.startswith("messages"):
+        headers.setdefault("anthropic-version", ANTHROPIC_VERSION)
+    return headers
 
 
 @implementer(IPlugin, IAdapterFactory)
@@ -76,6 +159,9 @@ class OpenAIFactory(ModelFactory):
         checks.check_path("health_path", settings.health_path)
         if settings.api_key_file and not settings.api_key_file.startswith("/"):
             raise ConfigError("api_key_file must be an absolute path, of a file on the node's machine with mode 0600.")
+        unknown = sorted(set(settings.apis) - APIS)
+        if unknown:
+            raise ConfigError(f"apis: {unknown[0][:80]!r} is no API; allowed are {', '.join(sorted(APIS))}.")
         return settings
 
 

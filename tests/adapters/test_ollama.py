@@ -14,7 +14,7 @@ from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
 from iop.adapters import ollama
-from iop.adapters.wire.ollama import from_openai, to_messages
+from iop.adapters.wire.to_ollama import from_openai, to_messages
 from iop.errors import Cancelled, InvalidRequest
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
 from tests.adapters.kit import RUN_ID, Started, Tools, target, until

@@ -430,7 +430,7 @@ async def test_an_error_inside_the_stream_is_passed_on(asked: Asked) -> None:
     call = await asked.ask()
     started_with_words(call)
     call.event({"error": {"message": "out of memory", "code": 500}})
-    assert b"out of memory" in (await asked.fails("out of memory")).upstream_body
+    assert b"out of memory" in (await asked.fails("out of memory", status=500)).upstream_body
 
 
 @pytest_twisted.ensureDeferred

@@ -70,18 +70,19 @@ class HttpClient:
         self._agent = Agent.usingEndpointFactory(reactor, _Endpoints(reactor, connect_s, self._reading), self._pool)
 
     def ask(self, method: bytes, url: str, headers: dict[str, str], body: bytes | None, receiver: Receiver, *,
-            first_byte_s: float, idle_s: float, again: bool = True) -> Exchange:
+            first_byte_s: float, first_token_s: float, idle_s: float, again: bool = True) -> Exchange:
         """Send a request; everything that follows is told to the receiver, at the earliest in this very call.
 
         `again`: send it once more where it met the close of a connection that had been kept, so that most likely nobody
-        has read it.
+        has read it. The body is JSON unless the headers name its content type.
         """
-        exchange = Exchange(receiver, self._clock, self._reading, first_byte_s=first_byte_s, idle_s=idle_s)
+        exchange = Exchange(receiver, self._clock, self._reading, first_byte_s=first_byte_s, first_token_s=first_token_s,
+                            idle_s=idle_s)
         sent = Headers({"User-Agent": ["iop"], "Accept-Encoding": ["identity"]})
-        for name, value in headers.items():
-            sent.setRawHeaders(name, [value])
         if body is not None:
             sent.setRawHeaders("Content-Type", ["application/json"])
+        for name, value in headers.items():
+            sent.setRawHeaders(name, [value])
 
         def request() -> Deferred[Any]:
             asked = self._agent.request(method, url.encode("ascii"), sent, _Body(body) if body is not None else None)
@@ -98,7 +99,7 @@ class HttpClient:
         """A small reply, whole: (status, body). Fails with UpstreamError or TooLarge; cancelling closes the connection."""
         whole = _Whole(limit_bytes)
         exchange = self.ask(b"GET" if body is None else b"POST", url, headers, body, whole,
-                            first_byte_s=within_s, idle_s=within_s)
+                            first_byte_s=within_s, first_token_s=within_s, idle_s=within_s)
         whole.attach(exchange, self._clock.callLater(within_s, exchange.abort, IOPError(f"No answer within {within_s:g} s.")))
         return whole.done
 

@@ -7,7 +7,8 @@
        +----------------+-- deadline, abort ---+
 
 The receiver is told `reply_started(status, headers)`, `bytes_received(data)` for each piece, `read_finished()` once per
-read of the socket, and last, always and once, `reply_ended(error)`: None when the reply is whole.
+read of the socket, and last, always and once, `reply_ended(error)`: None when the reply is whole. The receiver alone knows
+whether a read said anything or only kept the connection alive, and calls `heard()` when it did.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ class Receiver(Protocol):
 
 
 class Exchange(BodyProtocol):  # type: ignore[misc]
-    """See the module. `first_byte_s` runs from the request to the first byte of the body, `idle_s` between two reads."""
+    """See the module. From the request on, `first_byte_s` runs to the reply's head and `first_token_s` to the first
+    `heard()`; `idle_s` runs between two of them.
+    """
 
-    def __init__(self, receiver: Receiver, clock: Any, reading: Reading, *, first_byte_s: float, idle_s: float) -> None:
+    def __init__(self, receiver: Receiver, clock: Any, reading: Reading, *, first_byte_s: float, first_token_s: float,
+                 idle_s: float) -> None:
         self._receiver = receiver
         self._clock = clock
         self._reading = reading
@@ -54,8 +58,10 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
         self._error: IOPError | None = None
         self._ended = False
         self._paused = False
-        self._has_body = False
-        self._heard_s = clock.seconds()
+        self._has_spoken = False
+        self._first_token_s = max(first_byte_s, first_token_s)
+        self._begun_s = clock.seconds()
+        self._due_s = self._begun_s + first_byte_s
         self._limit = f"no answer within {first_byte_s:g} s (first_byte_s)"
         self._timer: IDelayedCall | None = clock.callLater(first_byte_s, self._too_late)
 
@@ -82,14 +88,23 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
 
     def resume(self) -> None:
         self._paused = False
-        self._heard_s = self._clock.seconds()
+        self._due_s = max(self._due_s, self._clock.seconds() + self._idle_s)
         if self.transport is not None:
             self.transport.resumeProducing()
+
+    def heard(self) -> None:
+        """The reply has said something."""
+        self._due_s = self._clock.seconds() + self._idle_s
+        if not self._has_spoken:
+            self._has_spoken = True
+            self._limit = f"nothing more within {self._idle_s:g} s (idle_s)"
+            self._set_timer(self._idle_s)
 
     def linger(self, seconds: float) -> None:
         """The receiver has all it wants: wait only so long for the end of the body."""
         if not self._ended:
             self._idle_s = seconds
+            self._due_s = self._clock.seconds() + seconds
             self._set_timer(seconds)
 
     # the reply
@@ -98,6 +113,9 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
         self._connection = self._reading.connection
         if self._connection is not None:
             self._connection.read_finished = self._read_finished
+        if not self._has_spoken:
+            self._due_s = self._begun_s + self._first_token_s
+            self._limit = f"nothing said within {self._first_token_s:g} s (first_token_s, else first_byte_s)"
         if self._error is None:
             self._receiver.reply_started(response.code, response.headers)
         response.deliverBody(self)
@@ -109,16 +127,11 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
     def dataReceived(self, data: bytes) -> None:
         if self._error is not None:
             return
-        if not self._has_body:
-            self._has_body = True
-            self._limit = f"nothing more within {self._idle_s:g} s (idle_s)"
-            self._set_timer(self._idle_s)
         self._receiver.bytes_received(data)
         if self._connection is None:
             self._read_finished()
 
     def _read_finished(self) -> None:
-        self._heard_s = self._clock.seconds()
         if self._error is None and not self._ended:
             self._receiver.read_finished()
 
@@ -155,16 +168,15 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        self._heard_s = self._clock.seconds()
         self._timer = self._clock.callLater(seconds, self._too_late)
 
     def _too_late(self) -> None:
-        """One timer for all reads: it looks when the last one was, instead of being moved by each."""
-        left = self._heard_s + self._idle_s - self._clock.seconds() if self._has_body else 0.0
+        """One timer for all that is heard: it looks when the last was, instead of being moved by each."""
+        left = self._due_s - self._clock.seconds()
         if self._paused or left > 0:
             self._timer = self._clock.callLater(left if left > 0 else self._idle_s, self._too_late)
             return
-        self.abort(UpstreamError(f"The backend was too slow: {self._limit}.", retryable=not self._has_body))
+        self.abort(UpstreamError(f"The backend was too slow: {self._limit}.", retryable=not self._has_spoken))
 
 
 def reasons(failure: Failure) -> list[BaseException]:

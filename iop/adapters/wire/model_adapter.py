@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from twisted.internet.defer import Deferred, gatherResults
@@ -12,13 +12,15 @@ from zope.interface import implementer
 from iop.adapters import settings as checks
 from iop.adapters.executions import Execution, refused
 from iop.adapters.settings import Settings
+from iop.adapters.wire.asked import JSON, Asked
+from iop.adapters.wire.breaker import Breaker
 from iop.adapters.wire.client import HttpClient
 from iop.adapters.wire.exchange import Exchange, Receiver
-from iop.adapters.wire.model_run import ModelRun, Reader
+from iop.adapters.wire.model_run import ModelRun
 from iop.errors import IOPError
 from iop.interfaces import IAdapter, IAdapterTools, IHealth, IRunSink
 from iop.proto.node_pb2 import TargetConfig
-from iop.proto.run_pb2 import RunRequest
+from iop.proto.run_pb2 import Outcome, RunRequest
 from iop.requirements import Upstream
 from iop.runs import ExecutionSpec
 
@@ -29,8 +31,10 @@ class ModelSettings(Settings):
     url: str
     model: str = ""
     connect_s: float = 5.0
-    first_byte_s: float = 60.0       # from the request to the first byte of the reply's body; longer for cold models
-    idle_s: float = 60.0             # between two reads of a reply
+    first_byte_s: float = 60.0       # from the request to the reply's head; longer for cold models
+    first_token_s: float = 0.0       # from the request to the first thing said; 0: as first_byte_s
+    idle_s: float = 60.0             # between two things said
+    idle_by: Literal["output", "bytes"] = "output"     # "bytes": comments and empty chunks count as something said
 
 
 AnySettings = TypeVar("AnySettings", bound=ModelSettings)
@@ -39,21 +43,10 @@ AnySettings = TypeVar("AnySettings", bound=ModelSettings)
 def read_model_settings(target: TargetConfig, kind: type[AnySettings]) -> AnySettings:
     """Those of `target`, with their defaults filled in. Raises ConfigError."""
     settings = checks.read_settings(target, kind)
-    checks.check_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s)
+    checks.check_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s,
+                         first_token_s=settings.first_token_s or settings.first_byte_s)
     return msgspec.structs.replace(settings, url=checks.checked_url("url", settings.url),
                                    model=settings.model or target.name)
-
-
-class Asked(NamedTuple):
-    """What a backend is asked, below the URL of its target, and who may read its reply. `plain`, if any: what to ask
-    instead where the backend refuses to stream.
-    """
-
-    path: str
-    body: bytes
-    readers: tuple[Reader, ...]
-    headers: dict[str, str] = {}
-    plain: bytes = b""
 
 
 @implementer(IAdapter, IHealth)
@@ -66,6 +59,7 @@ class ModelAdapter:
         # A client per connect limit: nearly always one for all.
         self._clients = {limit: HttpClient(tools.reactor, tools.clock, connect_s=limit)
                          for limit in {settings.connect_s for settings in targets.values()}}
+        self._breakers = {name: Breaker() for name in targets}
 
     def execute(self, spec: ExecutionSpec, sink: IRunSink) -> Execution:
         settings: Any = spec.settings                # our own factory made it
@@ -74,20 +68,30 @@ class ModelAdapter:
             asked = self._request(spec.request, settings)
         except IOPError as error:
             return refused(sink, error)
-        run = ModelRun(spec, sink, asked.readers, settings.url)
-
-        def ask(body: bytes, receiver: Receiver) -> Exchange:
-            return self._client(settings).ask(
-                b"POST", f"{settings.url}/{asked.path}", asked.headers, body, receiver,
-                first_byte_s=settings.first_byte_s, idle_s=settings.idle_s, again=spec.may_repeat)
-
-        run.begin(partial(ask, asked.body), partial(ask, asked.plain) if asked.plain else None)
+        run = ModelRun(spec, sink, asked, settings.url, idle_by_bytes=settings.idle_by == "bytes")
+        run.finished.addCallback(self._ended, spec.target)
+        run.begin(partial(self._ask, spec, settings, settings.url))
         return run
+
+    def _ask(self, spec: ExecutionSpec, settings: ModelSettings, url: str, asked: Asked, receiver: Receiver) -> Exchange:
+        headers = asked.headers if asked.content_type == JSON else asked.headers | {"Content-Type": asked.content_type}
+        return self._client(settings).ask(
+            b"POST", f"{url}/{asked.path}", headers, asked.body, receiver, first_byte_s=settings.first_byte_s,
+            first_token_s=settings.first_token_s, idle_s=settings.idle_s, again=spec.may_repeat)
+
+    def _ended(self, ending: tuple[str, Outcome], target: str) -> tuple[str, Outcome]:
+        breaker = self._breakers.get(target)
+        if breaker is not None:
+            breaker.ended(*ending, self._tools.clock.seconds())
+        return ending
 
     def check(self) -> Deferred[dict[str, str]]:
         names = list(self._targets)
         asked = [self._check(self._targets[name]) for name in names]
-        return gatherResults(asked).addCallback(lambda found: dict(zip(names, found, strict=True)))
+        return gatherResults(asked).addCallback(lambda found: dict(map(self._checked, names, found)))
+
+    def _checked(self, name: str, why_not: str) -> tuple[str, str]:
+        return name, self._breakers[name].checked(why_not, self._tools.clock.seconds())
 
     def close(self) -> Deferred[Any]:
         return gatherResults([client.close() for client in self._clients.values()])

@@ -4,58 +4,48 @@ from __future__ import annotations
 
 import http
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from twisted.web.http_headers import Headers
 
 from iop import events
 from iop.adapters.executions import Execution
-from iop.adapters.wire.chat import error_text, refuses_to_stream
+from iop.adapters.wire.asked import Asked
 from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.adapters.wire.refusals import RETRYABLE, error_text, retry_after
 from iop.errors import IOPError, UpstreamError
-from iop.proto.run_pb2 import Outcome, RuntimeEvent, Usage
+from iop.proto.run_pb2 import Outcome, RuntimeEvent
 from iop.runs import ExecutionSpec
 
 ERROR_BODY_BYTES = 64 * 1024
 LINGER_S = 1.0                     # between the backend's last word and the end of the body
-RETRYABLE = frozenset((408, 425, 429, 500, 502, 503, 504))
 
-Ask = Callable[[Receiver], Exchange]
-
-
-class Reader(Protocol):
-    """Makes events of a reply's bytes; raises UpstreamError for what it cannot read or what is not whole."""
-
-    media_type: bytes
-    done: bool
-    finish_reason: str
-    usage: Usage | None
-
-    def feed(self, data: bytes) -> list[RuntimeEvent]: ...
-    def finish(self) -> list[RuntimeEvent]: ...
+Ask = Callable[[Asked, Receiver], Exchange]
 
 
 class ModelRun(Execution):
-    """See the module. Of `readers` the one of the reply's media type reads a reply of 200."""
+    """See the module. Of the readers of what was asked, the one that takes the reply's media type reads a reply of 200."""
 
-    def __init__(self, spec: ExecutionSpec, sink: Any, readers: tuple[Reader, ...], backend: str) -> None:
+    def __init__(self, spec: ExecutionSpec, sink: Any, asked: Asked, backend: str, *, idle_by_bytes: bool = False) -> None:
         super().__init__(sink)
         self._spec = spec
-        self._readers = readers
-        self._reader = readers[0]
+        self._asked = asked
+        self._reader = asked.readers[0]
         self._backend = backend
+        self._idle_by_bytes = idle_by_bytes      # also comments and empty chunks count as something said
+        self._ask: Ask | None = None
         self._exchange: Exchange | None = None
-        self._ask_plainly: Ask | None = None
         self._status = 0
+        self._retry_after_s = 0.0
         self._pieces: list[bytes] = []
         self._error_bytes = 0
         self._has_output = False
 
-    def begin(self, ask: Ask, ask_plainly: Ask | None = None) -> None:
-        """`ask` sends the request; `ask_plainly` does once more without the wish for a stream, where that is refused."""
-        self._ask_plainly = ask_plainly
-        self._exchange = ask(self)
+    def begin(self, ask: Ask) -> None:
+        """`ask` sends a request; more than one where the backend refuses the first and something else can be asked."""
+        self._ask = ask
+        self._exchange = ask(self._asked, self)
 
     def _stop(self, error: IOPError) -> None:
         if self._exchange is not None:
@@ -79,21 +69,26 @@ class ModelRun(Execution):
     def reply_started(self, status: int, headers: Headers) -> None:
         self._status = status
         if status != 200:
+            self._retry_after_s = retry_after(_first(headers, b"retry-after-ms"), _first(headers, b"retry-after"))
             return
         media_type = _first(headers, b"content-type")
         fault = _encoding_fault(headers) or self._choose_reader(media_type)
         if fault:
             self._abort(UpstreamError(fault, status=status))
             return
-        response = {"status": status, "content_type": media_type.decode("latin-1")[:200]}
+        self._asked.answered()
+        response = {"status": status, "content_type": (self._reader.told_as or media_type).decode("latin-1")[:200]}
+        if self._asked.api:
+            response["api"] = self._asked.api
         self._emit([events.started(self._spec.adapter, self._spec.target, self._backend,
-                                   response=msgspec.json.encode(response))])
+                                   response=msgspec.json.encode(response)),
+                    *(events.status("warning", warning) for warning in self._asked.warnings)])
 
     def _choose_reader(self, media_type: bytes) -> str:
         """Empty, or why nobody reads this reply."""
         told = media_type.partition(b";")[0].strip().lower()
-        for reader in self._readers:
-            if reader.media_type == told:
+        for reader in self._asked.readers:
+            if reader.takes(told):
                 self._reader = reader
                 return ""
         return (f"The backend answered with the content type {media_type[:100].decode('latin-1')!r} where "
@@ -107,21 +102,26 @@ class ModelRun(Execution):
                 self._abort(self._refusal())
 
     def read_finished(self) -> None:
-        if self._status == 200 and self._pieces:
+        if self._exchange is None or not self._pieces:
+            return
+        before = self._reader.heard
+        if self._status == 200:
             try:
                 self._flush()
             except UpstreamError as error:
                 self._abort(error)
                 return
-            if self._reader.done and self._exchange is not None:
+            if self._reader.done:
                 self._exchange.linger(LINGER_S)
+                return
+        if self._idle_by_bytes or self._status != 200 or self._reader.heard != before:
+            self._exchange.heard()
 
     def reply_ended(self, error: IOPError | None) -> None:
         if self._stopped is not None:
             self._end_with(self._stopped)
             return
-        if self._ask_plainly is not None and refuses_to_stream(self._status, b"".join(self._pieces)):
-            self._begin_again(self._ask_plainly)
+        if self._status not in (0, 200) and self._asks_otherwise():
             return
         error = self._conclude(error) if self._status == 200 else self._refusal(error)
         if error is None:
@@ -131,13 +131,21 @@ class ModelRun(Execution):
             error.retryable = False         # type: ignore[misc]  # output has been seen
         self._end_with(error)
 
-    def _begin_again(self, ask: Ask) -> None:
-        """A refused request has begun nothing; the next answer counts, whatever it is."""
-        self._ask_plainly = None
-        self._status, self._pieces, self._error_bytes = 0, [], 0
-        self._exchange = ask(self)
+    def _asks_otherwise(self) -> bool:
+        """Whether something else is asked instead. A refused request has begun nothing."""
+        try:
+            asked = self._asked.otherwise(self._status, b"".join(self._pieces))
+        except IOPError as error:
+            self._end_with(error)
+            return True
+        if asked is None or self._ask is None:
+            return False
+        self._asked, self._reader = asked, asked.readers[0]
+        self._status, self._pieces, self._error_bytes, self._retry_after_s = 0, [], 0, 0.0
+        self._exchange = self._ask(asked, self)
         if self._paused:
             self._exchange.pause()
+        return True
 
     # readings
 
@@ -145,6 +153,8 @@ class ModelRun(Execution):
         data = b"".join(self._pieces)
         self._pieces = []
         self._tell_of(self._reader.feed(data))
+        if self._reader.fault is not None:
+            raise self._reader.fault
 
     def _tell_of(self, found: list[RuntimeEvent]) -> None:
         if found:
@@ -158,6 +168,8 @@ class ModelRun(Execution):
                 self._flush()
             if error is None and not self._reader.done:
                 self._tell_of(self._reader.finish())
+                if self._reader.fault is not None:
+                    raise self._reader.fault
         except UpstreamError as fault:
             return error or fault
         if self._reader.done:               # the backend's own last word has come: how the connection ended is no matter
@@ -177,7 +189,8 @@ class ModelRun(Execution):
             sentence = f"The backend answered {self._status} ({phrase}), a redirect; redirects are not followed."
         else:
             sentence = f"The backend answered {self._status} ({phrase}). {error_text(body)}".strip()
-        return UpstreamError(sentence, status=self._status, body=body, retryable=self._status in RETRYABLE)
+        return UpstreamError(sentence, status=self._status, body=body, retryable=self._status in RETRYABLE,
+                             retry_after_s=self._retry_after_s)
 
     def _complete(self) -> None:
         outcome = Outcome(code="ok", upstream_status=200, finish_reason=self._reader.finish_reason)

@@ -1,4 +1,4 @@
-"""Ollama's native wire, and OpenAI's chat told in it. Pure.
+"""Ollama's replies: as they are, or as OpenAI's chunks. Pure.
 
 Formats: docs/api.md of ollama/ollama, as its Python client 0.6.3 has them (read 2026-12). Durations are nanoseconds.
 """
@@ -10,17 +10,15 @@ from typing import Any
 
 import msgspec
 
+from iop.adapters.wire.asked import BaseReader
 from iop.adapters.wire.chat import BODY_BYTES
 from iop.adapters.wire.lines import LINE_BYTES, LineSplitter
-from iop.errors import InvalidRequest, UpstreamError
+from iop.errors import UpstreamError
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
 
 NDJSON, JSON = b"application/x-ndjson", b"application/json"
 
-# OpenAI's name -> Ollama's, inside `options`.
-_OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "frequency_penalty": "frequency_penalty",
-            "presence_penalty": "presence_penalty", "max_tokens": "num_predict", "max_completion_tokens": "num_predict"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -39,6 +37,12 @@ class _Line(msgspec.Struct):
     prompt_eval_count: int | None = None
     eval_count: int | None = None
     error: Any = None
+
+    @property
+    def says_something(self) -> bool:
+        message = self.message
+        return self.done or bool(self.response or self.thinking) or (
+            message is not None and bool(message.content or message.thinking or message.tool_calls))
 
 
 _decode = msgspec.json.Decoder(_Line).decode
@@ -67,14 +71,12 @@ def _spoken(line: _Line) -> tuple[str, int]:
     return message.content or "", CHANNEL_TEXT
 
 
-class _Reader:
+class _Reader(BaseReader):
     """What the readers share: lines in, the last of them (`done: true`) as the proof."""
 
     def __init__(self, streams: bool = True) -> None:
+        super().__init__()
         self.media_type = NDJSON if streams else JSON
-        self.done = False
-        self.finish_reason = ""
-        self.usage: Usage | None = None
         self._splitter = LineSplitter(LINE_BYTES if streams else BODY_BYTES)
 
     def feed(self, data: bytes) -> list[RuntimeEvent]:
@@ -86,13 +88,19 @@ class _Reader:
     def _events(self, lines: list[bytes]) -> list[RuntimeEvent]:
         at_us = now_us()
         found: list[RuntimeEvent] = []
-        for raw in lines:
-            if raw and not self.done:
-                line = _read(raw)
-                if line.done:
-                    self._last(line)
-                found += self._line(line, raw, at_us)
+        try:
+            for raw in lines:
+                if raw and not self.done:
+                    found += self._read(_read(raw), raw, at_us)
+        except UpstreamError as fault:           # what came before it is told
+            self.fault = fault
         return found
+
+    def _read(self, line: _Line, raw: bytes, at_us: int) -> list[RuntimeEvent]:
+        if line.done:
+            self._last(line)
+        self.heard += line.says_something
+        return self._line(line, raw, at_us)
 
     def _last(self, line: _Line) -> None:
         self.done = True
@@ -180,93 +188,3 @@ def _delta(message: _Message) -> dict[str, Any]:
     if message.content:
         delta["content"] = message.content
     return delta
-
-
-def request_body(model: str, messages: Any, options: Mapping[str, Any], keep_alive: str | int | None) -> dict[str, Any]:
-    """A streaming /api/chat."""
-    body: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
-    if options:
-        body["options"] = dict(options)
-    if keep_alive is not None:
-        body["keep_alive"] = keep_alive
-    return body
-
-
-def from_openai(body: Mapping[str, Any], model: str, options: Mapping[str, Any],
-                keep_alive: str | int | None) -> dict[str, Any]:
-    """A chat/completions body as one of /api/chat. Raises InvalidRequest for what Ollama cannot do."""
-    if body.get("n", 1) not in (1, None):
-        raise InvalidRequest("This backend gives one answer; `n` must be 1.")
-    wanted = dict(options)
-    wanted |= {theirs: body[ours] for ours, theirs in _OPTIONS.items() if body.get(ours) is not None}
-    if body.get("stop"):
-        wanted["stop"] = [body["stop"]] if isinstance(body["stop"], str) else body["stop"]
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise InvalidRequest("`messages` must be a list of messages.")
-    asked = request_body(model, to_messages(messages), wanted, keep_alive)
-    asked["stream"] = body.get("stream") is True
-    if body.get("tools"):
-        asked["tools"] = body["tools"]
-    if body.get("reasoning_effort") == "none":
-        asked["think"] = False
-    wish = body.get("response_format")
-    if isinstance(wish, dict) and wish.get("type") == "json_object":
-        asked["format"] = "json"
-    elif isinstance(wish, dict) and wish.get("type") == "json_schema":
-        schema = wish.get("json_schema")
-        asked["format"] = (schema.get("schema") if isinstance(schema, dict) else None) or "json"
-    return asked
-
-
-def to_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """OpenAI's messages as Ollama's: text apart from images, arguments as objects, tool answers by name."""
-    names: dict[str, str] = {}
-    found = []
-    for message in messages:
-        told: dict[str, Any] = {"role": "system" if message.get("role") == "developer" else message.get("role", "user")}
-        told |= _content(message.get("content"))
-        calls = message.get("tool_calls")
-        if isinstance(calls, list):
-            told["tool_calls"] = [_call(call, names) for call in calls]
-        if message.get("role") == "tool" and str(message.get("tool_call_id")) in names:
-            told["tool_name"] = names[str(message["tool_call_id"])]
-        found.append(told)
-    return found
-
-
-def _call(call: Any, names: dict[str, str]) -> dict[str, Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        raise InvalidRequest("A tool call must be an object with a `function`.")
-    names[str(call.get("id"))] = function.get("name", "")
-    try:
-        arguments = msgspec.json.decode(function.get("arguments") or "{}")
-    except (msgspec.DecodeError, TypeError):
-        raise InvalidRequest("A tool call's `arguments` must be a JSON object as text.") from None
-    return {"function": {"name": function.get("name", ""), "arguments": arguments}}
-
-
-def _content(content: Any) -> dict[str, Any]:
-    if content is None:
-        return {"content": ""}
-    if isinstance(content, str):
-        return {"content": content}
-    texts: list[str] = []
-    images: list[str] = []
-    for part in content if isinstance(content, list) else [content]:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text":
-            texts.append(str(part.get("text", "")))
-        elif kind == "image_url":
-            images.append(_image(part.get("image_url")))
-        else:
-            raise InvalidRequest(f"This backend takes text and images; a message holds {kind!r}.")
-    return {"content": "\n".join(texts)} | ({"images": images} if images else {})
-
-
-def _image(value: Any) -> str:
-    url = value.get("url") if isinstance(value, dict) else value
-    if not isinstance(url, str) or not url.startswith("data:") or ";base64," not in url:
-        raise InvalidRequest("An image must be a data: URL in base64; this node fetches nothing by itself.")
-    return url.partition(";base64,")[2]

@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
-from iop.adapters.wire.chat import BODY_BYTES, WholeReader, decode_leniently, error_text
+from iop.adapters.wire.chat import BODY_BYTES, WholeReader, decode_leniently, error_told
 from iop.adapters.wire.lines import EventSplitter
 from iop.adapters.wire.pieces import Row
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import RuntimeEvent
 
 _INSTEAD = ("tool_calls", "function_call", "refusal", "audio")     # what a message without content has
+_NOTHING = (None, "", [], {})                                      # an empty chunk keeps a connection alive
 _PADDING = "obfuscation"                                           # random letters in OpenAI's chunks, of no meaning
 
 
@@ -30,20 +31,22 @@ class WholeAnswer:
         self._fields: dict[str, Any] = {}
         self._choices = Row()
 
-    def add(self, payload: bytes) -> None:
-        """Raises UpstreamError for the backend's own error, for what cannot be read and for what is too long."""
+    def add(self, payload: bytes) -> bool:
+        """Whether the chunk says anything. Raises UpstreamError for the backend's own error, for what cannot be read and
+        for what is too long."""
         chunk = _decoded(payload)
         error = chunk.pop("error", None)
         if error is not None:
-            raise UpstreamError(f"The backend ended its stream with an error: {error_text(payload)}",
-                                status=_status(error), body=payload[:65536])
+            raise error_told("The backend ended its stream with an error:", error, payload)
         choices = chunk.pop("choices", None)
         for name, value in chunk.items():
             if value is not None or name not in self._fields:
                 self._fields[name] = value
-        if isinstance(choices, list):
-            self._choices.add([{"index": 0} | choice for choice in choices if isinstance(choice, dict)])
+        found = [{"index": 0} | choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+        said = "usage" in chunk and not found or any(map(_says_something, found))
+        self._choices.add(found)
         self._measure(len(payload))
+        return said
 
     def _measure(self, size: int) -> None:
         """A token of 4 bytes comes in a chunk of 200: the sum alone would refuse answers far below the limit."""
@@ -64,6 +67,12 @@ class WholeAnswer:
         return _encoded(fields | {"choices": choices})
 
 
+def _says_something(choice: dict[str, Any]) -> bool:
+    delta = choice.get("delta")
+    return bool(choice.get("finish_reason") or choice.get("text") or isinstance(delta, dict)
+                and any(value not in _NOTHING for name, value in delta.items() if name != "role"))
+
+
 def _choice(found: dict[str, Any]) -> dict[str, Any]:
     delta = found.pop("delta", None)
     return found if delta is None else found | {"message": _message(delta)}
@@ -77,12 +86,6 @@ def _message(delta: dict[str, Any]) -> dict[str, Any]:
         if isinstance(call, dict):
             call.pop("index", None)
     return message
-
-
-def _status(error: Any) -> int:
-    """That of the answer which the error would have been without a stream, where it says so (vLLM and llama.cpp do)."""
-    code = error.get("code") if isinstance(error, dict) else None
-    return code if isinstance(code, int) and 400 <= code < 600 else 0
 
 
 def _decoded(payload: bytes) -> dict[str, Any]:
@@ -131,5 +134,5 @@ class JoiningReader(WholeReader):
                 super().feed(self._answer.body())
                 return super().finish()
             if payload and not self.done:
-                self._answer.add(payload)
+                self.heard += self._answer.add(payload)
         return []

@@ -1,0 +1,109 @@
+"""How a run is asked of an OpenAI-compatible backend. Pure.
+
+A model API's body travels whole: only `model` becomes the backend's own name, and a chat is asked to stream and to tell its
+usage.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from iop import forms
+from iop.adapters.wire.asked import JSON
+from iop.errors import InvalidRequest
+from iop.proto.run_pb2 import RunRequest
+
+CHAT = "chat/completions"
+JOINED = frozenset((CHAT, "completions"))        # those that always stream: docs/adr/0012-joined-answers.md
+TYPED = frozenset(("responses", "messages"))     # their events name themselves
+OLLAMA = frozenset(("api/chat", "api/generate", "api/embed"))
+APIS = JOINED | TYPED | frozenset(("messages/count_tokens", "embeddings", "rerank", "audio/transcriptions",
+                                   "audio/translations", "audio/speech", "images/generations", "images/edits"))
+# Of a client's headers that its API leaves to the backend, those that are the node's own business.
+_OWN_HEADERS = frozenset(("authorization", "x-api-key", "cookie", "host", "content-length", "content-type", "connection",
+                          "transfer-encoding", "accept-encoding", "expect", "upgrade", "te", "trailer", "keep-alive",
+                          "proxy-authorization", "proxy-connection"))
+
+
+class ApiRequest(NamedTuple):
+    """What a backend is asked, and whether the run wants a stream. Where only IOP does, `plain` is the body without it."""
+
+    api: str
+    body: bytes
+    streams: bool
+    plain: bytes = b""
+    content_type: str = JSON
+
+
+def request_of(request: RunRequest, model: str) -> ApiRequest:
+    """Raises InvalidRequest."""
+    kind = request.WhichOneof("input")
+    if kind == "body":
+        return passed_on(request.api or CHAT, request.body, model, request.content_type)
+    if kind == "messages":
+        messages: Any = msgspec.Raw(_checked_messages(request.messages))
+    elif kind == "prompt":
+        messages = [{"role": "user", "content": request.prompt}]
+    else:
+        raise InvalidRequest("The run has no input; give a prompt, messages or a body.")
+    return ApiRequest(CHAT, _streaming({"model": model, "messages": messages}), True)
+
+
+def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiRequest:
+    """A body of that API for the backend's `model`. Raises InvalidRequest."""
+    if not all(part.replace("_", "").isalnum() for part in api.split("/")):
+        raise InvalidRequest(f"{api[:80]!r} is not the path of a model API.")
+    if forms.is_form(content_type):
+        return ApiRequest(api, _form(body, content_type, model), False, content_type=content_type)
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        stream = msgspec.json.decode(fields.get("stream", b"null"))
+        options = msgspec.json.decode(fields.get("stream_options", b"null"))
+    except (msgspec.DecodeError, RecursionError):
+        raise InvalidRequest("The request's body must be a JSON object.") from None
+    fields["model"] = model
+    plain = msgspec.json.encode(fields)
+    if api not in JOINED or not isinstance(stream, bool | None):
+        return ApiRequest(api, plain, stream is True)
+    return ApiRequest(api, _streaming(fields, options), stream is True, b"" if stream else plain)
+
+
+def passed_headers(request: RunRequest) -> dict[str, str]:
+    """The client's headers that go on to the backend."""
+    return {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS
+            and value.isprintable() and value.isascii()}
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """A body that is to be translated. Raises InvalidRequest."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidRequest("The request's body must be a JSON object.")
+    return value
+
+
+def _form(body: bytes, content_type: str, model: str) -> bytes:
+    """Every other byte of it stays."""
+    place = forms.find_field(body, content_type, "model")
+    if place is None:
+        raise InvalidRequest("The form has no field `model`.")
+    return body[:place.start] + model.encode() + body[place.stop:]
+
+
+def _streaming(fields: dict[str, Any], options: Any = None) -> bytes:
+    asked = (options if isinstance(options, dict) else {}) | {"include_usage": True}
+    return msgspec.json.encode(fields | {"stream": True, "stream_options": asked})
+
+
+def _checked_messages(messages: bytes) -> bytes:
+    try:
+        if isinstance(msgspec.json.decode(messages), list):
+            return messages
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    raise InvalidRequest("`messages` must be a JSON list of messages.")

@@ -1,0 +1,20 @@
+"""Which API of a model backend can be told in another one. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iop.adapters.wire import from_completions, from_messages, from_ollama, from_responses
+from iop.adapters.wire.requests import OLLAMA
+from iop.adapters.wire.translated import Translated
+
+_TO_CHAT = {"completions": from_completions.to_chat, "messages": from_messages.to_chat, "responses": from_responses.to_chat}
+
+
+def can_be_told(api: str) -> bool:
+    return api in _TO_CHAT or api in OLLAMA
+
+
+def translated(api: str, body: dict[str, Any], model: str) -> Translated:
+    """A body of an API that can be told in another. Raises InvalidRequest."""
+    return from_ollama.to_openai(api, body, model) if api in OLLAMA else _TO_CHAT[api](body, model)
