@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from iop.edge.bus import EDGE, Bus
+from iop.edge.drainrate import DrainRate
 from iop.edge.orders import ANSWER_S, Orders
 from iop.edge.placement import Choice
 from iop.edge.queue import RunQueue
@@ -29,7 +30,7 @@ from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.slots import Slots
 from iop.edge.submit import asks_the_same
-from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget, QueueTimeout
+from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget, QueueFull, QueueTimeout
 from iop.events import now_us, outcome_of
 from iop.proto.run_pb2 import Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
@@ -47,6 +48,7 @@ class Dispatcher:
 
     def __init__(self, history: Any, runs: Runs, registry: Registry, slots: Slots, queue: RunQueue, bus: Bus,
                  clock: Any) -> None:
+        self.drain_rate = DrainRate()
         self._history = history
         self._runs = runs
         self._registry = registry
@@ -59,21 +61,20 @@ class Dispatcher:
 
     # --- accepting --------------------------------------------------------------------------------------------------
 
-    async def accept(self, record: RunRecord, request: RunRequest, pin: str) -> RunRecord:
+    async def accept(self, record: RunRecord, request: RunRequest) -> RunRecord:
         """Store a new run, placed or queued, in one commit, and send it when it is placed.
 
         Returns the record stored, an earlier one for a used idempotency key. Raises NoSuchTarget, QueueFull, Conflict
         and HistoryUnavailable; then nothing is left of it.
         """
-        record.pin = pin
-        choice = self._slots.choose(request, pin)
+        choice = self._slots.choose(record, request)
         node = self._registry.get(choice.node_id) if choice.node_id else None
         link = node.link if node is not None else None
         if node is None:
-            self._queue.hold()
-            record.state, record.node_id = "queued", pin
+            self._hold()
+            record.state, record.node_id = "queued", record.pin
         else:
-            self._slots.take(node, record, request)
+            self._slots.take(node, choice, record, request)
         try:
             stored = await self._history.create_run(record)
         except BaseException:
@@ -81,7 +82,8 @@ class Dispatcher:
             raise
         if stored.run_id != record.run_id:
             self._give_back(node, record)
-            if not asks_the_same(RunRequest.FromString(stored.request), request):
+            by_alias = record.alias != "" and stored.alias == record.alias
+            if not asks_the_same(RunRequest.FromString(stored.request), request, by_alias):
                 raise Conflict("This Idempotency-Key was used for another request in the last 24 hours.",
                                hint="Give each request a key of its own; only a repetition carries the same one.")
             earlier = self._runs.get(stored.run_id)
@@ -98,8 +100,16 @@ class Dispatcher:
     def _give_back(self, node: Node | None, record: RunRecord) -> None:
         if node is None:
             self._queue.release()
-        elif node.release(record.run_id):
+        elif self._slots.release(record):
             self.pump()
+
+    def _hold(self) -> None:
+        """Keep a place in the queue. Raises QueueFull, with the time in which a place will be free."""
+        try:
+            self._queue.hold()
+        except QueueFull as error:
+            error.retry_after_s = self.drain_rate.wait_s(1, self._clock.seconds())
+            raise
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -146,8 +156,7 @@ class Dispatcher:
     def _wait(self, run: Run, obstacle: IOPError | None) -> None:
         """Put a stored run into the queue, with its deadline."""
         run.forget_deadline()
-        run.waiting_for = obstacle
-        position = self._queue.add(run)
+        position = self._queue.add(run, self._slots.pool(run.record, run.request))
         waited_s = self._clock.seconds() - run.since_s
         left_s = max(run.request.limits.queue_s - waited_s, PLACED_AGAIN_S if run.record.attempt else 0.0)
         run.deadline = self._clock.callLater(left_s, self._expired, run)
@@ -158,49 +167,58 @@ class Dispatcher:
         """Take up a run that was queued before the edge started again."""
         self._wait(run, None)
 
+    def with_node(self, run: Run) -> None:
+        """Take up a run that was, or may have been, with a node then: that node's report will tell."""
+        run.sent = True
+        self._slots.hold(self._registry.known(run.record.node_id), run.record)
+
     def _expired(self, run: Run) -> None:
         run.deadline = None
         if self._leave_queue(run):
-            self._runs.fail(run, run.waiting_for or QueueTimeout())
+            try:
+                obstacle = self._slots.choose(run.record, run.request).obstacle
+            except IOPError as error:
+                obstacle = error
+            self._runs.fail(run, obstacle or QueueTimeout())
 
-    def _leave_queue(self, run: Run) -> bool:
-        if not self._queue.remove(run):
+    def _leave_queue(self, run: Run, *, placed: bool = False) -> bool:
+        if not self._queue.remove(run, served=placed):
             return False
         run.forget_deadline()
         return True
 
     def pump(self) -> None:
-        """Place what can be placed now, in the queue's order; a run that cannot does not hold up those behind it."""
+        """Place what can be placed now, in fair turns; a run that cannot does not hold up those behind it."""
         if self._stopped or not len(self._queue):
             return
-        stuck: set[object] = set()
-        now = self._clock.seconds()
-        for run in self._queue:
-            refused = frozenset(node_id for node_id, until in run.refused_by.items() if until > now)
-            request, pin = run.request, run.record.pin
-            like = (request.adapter, request.target, request.session_id, pin, frozenset(request.labels.items()), refused)
-            if like in stuck or run not in self._queue:
-                continue
+        walk, now = self._queue.walk(self._slots.full_for), self._clock.seconds()
+        while (run := walk.next()) is not None:
+            refused = frozenset([node_id for node_id, until in run.refused_by.items() if until > now])
             try:
-                choice = self._slots.choose(request, pin, refused)
-            except NoSuchTarget as error:        # it was there; it may come back until the deadline
-                choice = Choice(obstacle=error)
+                choice = self._slots.choose(run.record, run.request, refused)
+            except NoSuchTarget:             # it was there; it may come back until the deadline
+                choice = Choice()
             except IOPError as error:
                 self._leave_queue(run)
                 self._runs.fail(run, error)
                 continue
-            run.waiting_for = choice.obstacle
             if choice.node_id:
-                self._place(run, self._registry.known(choice.node_id))
+                self._place(run, self._registry.known(choice.node_id), choice)
+            elif refused or run.request.session_id:
+                walk.passed(run)
             else:
-                stuck.add(like)
+                walk.stuck(run)
 
-    def _place(self, run: Run, node: Node) -> None:
-        self._leave_queue(run)
-        self._slots.take(node, run.record, run.request)
+    def _place(self, run: Run, node: Node, choice: Choice) -> None:
+        self._leave_queue(run, placed=True)
+        self.drain_rate.departed(self._clock.seconds())
+        self._slots.take(node, choice, run.record, run.request)
         link, record = node.link, run.record
-        stored = self._runs.change(run, state="placed", node_id=node.node_id, attempt=record.attempt,
-                                   placed_us=record.placed_us)
+        changes = {"state": "placed", "node_id": node.node_id, "attempt": record.attempt, "placed_us": record.placed_us,
+                   "placement": record.placement}
+        if record.alias:
+            changes |= {"adapter": record.adapter, "target": record.target}
+        stored = self._runs.change(run, **changes)
         stored.addCallbacks(lambda _: self._send(run, link), lambda failure: self._not_stored(run, failure))
         stored.addErrback(lambda failure: log.failure("placing run {run_id}", failure, run_id=run.run_id))
 
@@ -213,9 +231,7 @@ class Dispatcher:
 
     def _unplace(self, run: Run, obstacle: IOPError | None = None) -> None:
         """Back into the queue, without its slot."""
-        node = self._registry.get(run.record.node_id)
-        if node is not None:
-            node.release(run.run_id)
+        self._slots.release(run.record)
         run.sent = False
         self._runs.note(run, state="queued", node_id=run.record.pin)
         self._wait(run, obstacle)
@@ -276,10 +292,9 @@ class Dispatcher:
         """It has ended, whoever ended it: its slot is free."""
         self._leave_queue(run)
         run.forget_deadline()
-        node = self._registry.get(run.record.node_id)
         self._bus.tell("run_ended", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
                        state=run.record.state, code=outcome.code, adapter=run.record.adapter, target=run.record.target)
-        if node is not None and node.release(run.run_id):
+        if self._slots.release(run.record):
             self.pump()
 
     def stop(self) -> None:

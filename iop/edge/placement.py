@@ -1,47 +1,67 @@
-"""Where a run goes: pure. Everything that can be known is in the arguments."""
+"""Where a run goes, and why: pure. Everything that can be known is in the arguments.
+
+::
+
+    the node of its session, or the one that was named    no other will do
+      > labels                                            nodes that do not carry them all are out
+      > ready                                             a backend that its node could not reach is a second choice
+      > affinity     where runs like it were before, unless that is full and another is free (it is *spilled*)
+      > warm         the model is in its backend's memory
+      > least busy   by the share of its slots that are taken, divided by its weight
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from iop.errors import IOPError, NoNode, NoSuchTarget, QueueTimeout
+
+Name = tuple[str, str]           # adapter, target
+Place = tuple[str, Name]         # a node, and what it is to run there
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a run asks of a node. `node_id`: the only one that will do, or ""."""
+    """What a run asks of a node. Where `node_id` or `holder` is set, no other node will do."""
 
-    adapter: str
-    target: str
+    names: Sequence[Name]            # any of these targets
     labels: Mapping[str, str] = field(default_factory=dict)
-    node_id: str = ""
+    node_id: str = ""                # as it was asked for
+    holder: str = ""                 # the node of its session
+    affinity: Place | None = None    # where runs like it were before
+    alias: str = ""                  # the name that means those targets
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node that offers the adapter and target, as it is now."""
+class Candidate(NamedTuple):
+    """A node and a target that it offers, as they are now."""
 
     node_id: str
     free: int                        # how many more runs of this target it can take now
-    running: int = 0                 # all its runs
-    capacity: int = 1                # of the adapter
+    name: Name = ("", "")
+    running: int = 0                 # all runs of the node
+    capacity: int = 1                # how many runs of this target it can take at all
     up: bool = True
     draining: bool = False
     ready: bool = True
-    labels: Mapping[str, str] = field(default_factory=dict)
+    warm: bool = True                # False: its backend has to load the model first
+    weight: float = 1.0
+    labels: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A node, or what the run ends with when it has waited for one too long: NoNode or QueueTimeout."""
+    """A node, a target and the reason; or what the run ends with when it has waited for too long: NoNode or QueueTimeout."""
 
     node_id: str = ""
+    name: Name = ("", "")
+    reason: str = ""
     obstacle: IOPError | None = None
 
 
 def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
-    """The least busy node that can take the run now, else what it has to wait for.
+    """The best node that can take the run now, else what it has to wait for.
 
     A backend that its node's check could not reach is only a second choice: when no other offers the target, the run goes
     there all the same and ends with the backend's own error at once, instead of waiting for somebody to start it.
@@ -50,11 +70,12 @@ def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
     """
     offering = list(candidates)
     if not offering:
-        raise NoSuchTarget(f"No node offers {wanted.adapter}/{wanted.target}.")
-    if wanted.node_id:
-        offering = [one for one in offering if one.node_id == wanted.node_id]
+        raise NoSuchTarget(f"No node offers {_called(wanted)}.")
+    only = wanted.node_id or wanted.holder
+    if only:
+        offering = [one for one in offering if one.node_id == only]
         if not offering:
-            raise NoSuchTarget(f"The node {wanted.node_id} does not offer {wanted.adapter}/{wanted.target}.")
+            raise NoSuchTarget(f"The node {only} does not offer {_called(wanted)}.")
     able = [one for one in offering if one.up and not one.draining and _carries(one, wanted.labels)]
     if not able:
         return Choice(obstacle=NoNode(_why(wanted, offering)))
@@ -62,24 +83,49 @@ def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
     free = [one for one in ready if one.free > 0]
     if not free:
         return Choice(obstacle=QueueTimeout())
-    return Choice(node_id=min(free, key=_busy).node_id)
+    best, reason = _best(wanted, ready, free)
+    return Choice(best.node_id, best.name, reason)
+
+
+def _best(wanted: Wanted, ready: list[Candidate], free: list[Candidate]) -> tuple[Candidate, str]:
+    if wanted.node_id or wanted.holder:
+        return min(free, key=_busy), "pinned" if wanted.node_id else "session"
+    if len(ready) == 1:
+        return free[0], "only one"
+    spilled = ""
+    if wanted.affinity is not None:
+        near = [one for one in ready if (one.node_id, one.name) == wanted.affinity]
+        if near and near[0].free > 0:
+            return near[0], "affinity"
+        spilled = f"spilled from {near[0].node_id}: full" if near else ""
+    warm = [one for one in free if one.warm] or free
+    reason = "only one free" if len(free) == 1 else "warm" if len(warm) < len(free) else "least busy"
+    return min(warm, key=_busy), spilled or reason
 
 
 def _carries(candidate: Candidate, labels: Mapping[str, str]) -> bool:
     return all(candidate.labels.get(name) == value for name, value in labels.items())
 
 
-def _busy(candidate: Candidate) -> tuple[float, int, str]:
-    """The share of its slots that are taken; then the number of its runs; then the name, so that it is always the same."""
-    return (1 - candidate.free / max(candidate.capacity, 1), candidate.running, candidate.node_id)
+def _busy(candidate: Candidate) -> tuple[float, int, str, Name]:
+    """How busy it would be with one more, by its weight; then the number of its runs; then the names, so that it is always
+    the same."""
+    capacity = max(candidate.capacity, 1)
+    share = (capacity - candidate.free + 1) / (capacity * (candidate.weight or 1.0))
+    return (share, candidate.running, candidate.node_id, candidate.name)
+
+
+def _called(wanted: Wanted) -> str:
+    return wanted.alias or "/".join(wanted.names[0])
 
 
 def _why(wanted: Wanted, offering: list[Candidate]) -> str:
     """One sentence for the nodes that would do otherwise, the most hopeful first."""
-    name = f"{wanted.adapter}/{wanted.target}"
+    name = _called(wanted)
     carrying = [one for one in offering if _carries(one, wanted.labels)]
     if not carrying:
         labels = ", ".join(f"{key}={value}" for key, value in sorted(wanted.labels.items()))
         return f"No node that offers {name} carries the labels {labels}."
-    states = ", ".join(f"{one.node_id} is {'draining' if one.up else 'down'}" for one in carrying[:5])
-    return f"No node that offers {name} is ready: {states}."
+    states = {one.node_id: "draining" if one.up else "down" for one in carrying}
+    told = ", ".join(f"{node_id} is {state}" for node_id, state in list(states.items())[:5])
+    return f"No node that offers {name} is ready: {told}."

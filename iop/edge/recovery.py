@@ -8,14 +8,13 @@ from twisted.logger import Logger
 
 from iop.edge.absence import Absences
 from iop.edge.dispatch import Dispatcher
-from iop.edge.registry import Registry
 from iop.edge.runs import Runs
 from iop.proto.run_pb2 import RunRequest
 
 log = Logger()
 
 
-async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Registry, absences: Absences) -> None:
+async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, absences: Absences) -> None:
     """Queued runs wait again; what was with a node waits for its report, for lost_after_s.
 
     A run that is `placed` may never have been sent: its node's report tells, and until then nobody starts it again.
@@ -24,12 +23,12 @@ async def recover(history: Any, runs: Runs, dispatcher: Dispatcher, registry: Re
     found = await history.open_runs()
     for record in found:
         request = RunRequest.FromString(record.request)
+        request.adapter, request.target = record.adapter, record.target      # of those that its alias means, where it is
         run = runs.add(record, request, committed_seq=await history.committed(record.run_id, record.attempt))
         if record.state == "queued":
             dispatcher.resume(run)
             continue
-        run.sent = True
-        registry.known(record.node_id).reserve(record.run_id, (record.adapter, record.target))
+        dispatcher.with_node(run)
         away.add(record.node_id)
     for node_id in away:
         absences.left(node_id)

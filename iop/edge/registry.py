@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from iop.config import NodeEntry
-from iop.edge.placement import Candidate
+from iop.edge.placement import Candidate, Name
 from iop.errors import NoSuchNode, NoSuchTarget
 from iop.events import now_us
 from iop.proto.node_pb2 import ConfigApplied, NodeStatus
 from iop.records import ModelEntry, NodeView, TargetView
 
-Name = tuple[str, str]           # adapter, target
-
 MAX_FAULTS = 100                 # of one node's configuration, shown
+PROGRAM_ADAPTERS = frozenset(("cli",))   # what runs a program on a node, and so is no model
+
+
+class Named(NamedTuple):
+    """What a name means: any of `names`; on `node_id` only, where that is said."""
+
+    names: tuple[Name, ...]
+    node_id: str = ""
+    alias: str = ""                  # where it is one
 
 
 class Node:
@@ -85,7 +94,9 @@ class Node:
             (state.adapter, target.target): TargetView(
                 adapter=state.adapter, target=target.target, aliases=list(target.aliases),
                 concurrency=target.concurrency or state.concurrency, running=0, ready=target.ready, detail=target.detail,
-                retry_safe=target.retry_safe, takes_input=target.takes_input if target.HasField("takes_input") else None)
+                retry_safe=target.retry_safe, takes_input=target.takes_input if target.HasField("takes_input") else None,
+                warm=target.warm if target.HasField("warm") else None, weight=target.weight or 1.0,
+                context_tokens=target.context_tokens)
             for state in status.adapters for target in state.targets}
 
     def expect(self, entry: NodeEntry) -> None:
@@ -96,7 +107,7 @@ class Node:
                 (adapter.adapter, target.name): TargetView(
                     adapter=adapter.adapter, target=target.name, aliases=list(target.aliases), running=0, ready=False,
                     concurrency=target.concurrency or adapter.concurrency, detail="the node has not connected yet",
-                    retry_safe=target.retry_safe)
+                    retry_safe=target.retry_safe, weight=target.weight or 1.0)
                 for adapter in entry.adapters for target in adapter.targets}
 
     def told_config(self, applied: ConfigApplied) -> bool:
@@ -108,12 +119,14 @@ class Node:
         self.config_faults = (kept + faults)[:MAX_FAULTS]
         return not faults
 
-    def reserve(self, run_id: str, name: Name) -> None:
-        """Take a slot for a run, at the moment it is decided; once for each run."""
-        if run_id not in self._slots:
-            self._slots[run_id] = name
-            self._taken[name[0]] += 1
-            self._taken[name] += 1
+    def reserve(self, run_id: str, name: Name) -> bool:
+        """Take a slot for a run, at the moment it is decided; False when it has one here already."""
+        if run_id in self._slots:
+            return False
+        self._slots[run_id] = name
+        self._taken[name[0]] += 1
+        self._taken[name] += 1
+        return True
 
     def release(self, run_id: str) -> bool:
         """Give its slot back; False when it had none."""
@@ -124,29 +137,32 @@ class Node:
         self._taken[name] -= 1
         return True
 
-    def candidate(self, name: Name) -> Candidate | None:
-        """For placement; None when it does not offer that."""
+    def candidate(self, name: Name, with_labels: bool) -> Candidate | None:
+        """For placement; None when it does not offer that. Labels cost more than all the rest."""
         offer = self.offers.get(name)
         if offer is None:
             return None
-        capacity = self._capacity.get(name[0]) or max(offer.concurrency, 1)
-        free = min(capacity - self._taken[name[0]], (offer.concurrency or capacity) - self._taken[name])
+        of_adapter = self._capacity.get(name[0]) or max(offer.concurrency, 1)
+        capacity = min(of_adapter, offer.concurrency or of_adapter)
+        taken = self._taken[name]
         return Candidate(
-            node_id=self.node_id, free=free, running=len(self._slots), capacity=capacity, up=self.up and self.placeable,
-            draining=self.takes_nothing, ready=offer.ready,
-            labels=self.labels)
+            node_id=self.node_id, free=min(of_adapter - self._taken[name[0]], capacity - taken), name=name,
+            running=len(self._slots), capacity=capacity, up=self.up and self.placeable, draining=self.takes_nothing,
+            ready=offer.ready, warm=offer.warm is not False or taken > 0, weight=offer.weight,
+            labels=self.labels if with_labels else _NO_LABELS)
 
     def view(self) -> NodeView:
         status = self.status or NodeStatus()
-        targets = [TargetView(adapter=one.adapter, target=one.target, aliases=one.aliases, concurrency=one.concurrency,
-                              running=self._taken[name], ready=one.ready and self.up, detail=one.detail,
-                              retry_safe=one.retry_safe, takes_input=one.takes_input)
+        targets = [msgspec.structs.replace(one, running=self._taken[name], ready=one.ready and self.up)
                    for name, one in sorted(self.offers.items())]
         return NodeView(
             node_id=self.node_id, state="up" if self.up else "down", draining=self.takes_nothing,
             labels=self.labels, targets=targets, running=len(self._slots), version=status.version,
             policy_mode=status.policy_mode, remote=self.remote, since_us=self.since_us, epoch=self.epoch,
             facts=dict(status.facts), config_faults=list(self.config_faults))
+
+
+_NO_LABELS: dict[str, str] = {}
 
 
 def _within(fault: str, path: str) -> bool:
@@ -169,7 +185,7 @@ class Registry:
     def __init__(self, started_us: int) -> None:
         self._started_us = started_us
         self._nodes: dict[str, Node] = {}
-        self._aliases: dict[str, Name] | None = None
+        self._aliases: dict[str, tuple[Name, ...]] | None = None
 
     def __iter__(self) -> Iterator[Node]:
         return iter(sorted(self._nodes.values(), key=lambda node: node.node_id))
@@ -204,15 +220,17 @@ class Registry:
     def get(self, node_id: str) -> Node | None:
         return self._nodes.get(node_id)
 
-    def candidates(self, name: Name) -> list[Candidate]:
-        return [one for node in self._nodes.values() if (one := node.candidate(name)) is not None]
+    def candidates(self, names: Sequence[Name], labels: Mapping[str, str]) -> list[Candidate]:
+        """The nodes that offer one of `names`; with their labels where some are asked for."""
+        return [one for name in names for node in self._nodes.values()
+                if (one := node.candidate(name, bool(labels))) is not None]
 
     def offered(self, name: Name) -> bool:
         return any(name in node.offers for node in self._nodes.values())
 
-    def retry_safe(self, name: Name) -> bool:
-        """Whether every node that offers it says that a run which has shown nothing may be begun again."""
-        said = [node.offers[name].retry_safe for node in self._nodes.values() if name in node.offers]
+    def retry_safe(self, names: Sequence[Name]) -> bool:
+        """Whether every node that offers one of them says that a run which has shown nothing may be begun again."""
+        said = [node.offers[name].retry_safe for name in names for node in self._nodes.values() if name in node.offers]
         return bool(said) and all(said)
 
     def why_not(self, name: Name) -> str:
@@ -221,50 +239,59 @@ class Registry:
         return next((f"{node.node_id} does not accept it: {fault}" for node in self for fault in node.config_faults
                      if _within(fault, place)), "")
 
-    def aliases(self) -> dict[str, Name]:
-        """What each alias means; the first node by name decides where two disagree."""
+    def aliases(self) -> Mapping[str, tuple[Name, ...]]:
+        """What each alias means: all the targets that carry it, those of the first node by name first. No alias means
+        programs and models at once; there the first one decides."""
         if self._aliases is None:
-            self._aliases = {}
+            found: dict[str, dict[Name, None]] = {}
             for node in self:
                 for name, offer in node.offers.items():
                     for alias in (*offer.aliases, offer.target):
-                        self._aliases.setdefault(alias, name)
+                        known = found.setdefault(alias, {})
+                        if all(_alike(name, other) for other in known):
+                            known[name] = None
+            self._aliases = {alias: tuple(names) for alias, names in found.items()}
         return self._aliases
 
-    def named(self, adapter: str, target: str) -> tuple[str, str, str]:
-        """What a request names: (adapter, target, node_id or ""). Raises NoSuchTarget.
+    def named(self, adapter: str, target: str) -> Named:
+        """What a request names. Raises NoSuchTarget.
 
-        With an adapter, `target` is one of its targets or node/adapter/target; without one, all that resolve() takes.
+        With an adapter, `target` is one of its targets or node/adapter/target; without one, all that find() takes.
         """
         if not adapter:
-            return self.resolve(target)
+            return self.find(target)
         if self.offered((adapter, target)):
-            return adapter, target, ""
+            return Named(((adapter, target),))
         node_id, _, rest = target.partition("/")
         named, _, target_there = rest.partition("/")
         if named == adapter and target_there and self.get(node_id) is not None:
-            return adapter, target_there, node_id
+            return Named(((adapter, target_there),), node_id)
         why = self.why_not((adapter, target))
         raise NoSuchTarget(f"No node offers {adapter}/{target[:128]}.{' ' + why if why else ''}")
 
-    def resolve(self, model: str) -> tuple[str, str, str]:
-        """(adapter, target, node_id or "") of a model's name: an exact alias, then adapter/target, then
-        node/adapter/target, split at most twice from the left. Raises NoSuchTarget."""
-        alias = self.aliases().get(model)
-        if alias is not None:
-            return (*alias, "")
+    def find(self, model: str) -> Named:
+        """What a model's name means: an exact alias, then adapter/target, then node/adapter/target, split at most twice
+        from the left. Raises NoSuchTarget."""
+        names = self.aliases().get(model)
+        if names is not None:
+            return Named(names, alias=model)
         first, _, rest = model.partition("/")
         if rest and self.offered((first, rest)):
-            return first, rest, ""
+            return Named(((first, rest),))
         adapter, _, target = rest.partition("/")
         node = self._nodes.get(first)
         if node is not None and target and (adapter, target) in node.offers:
-            return adapter, target, first
+            return Named(((adapter, target),), first)
         raise NoSuchTarget(f"There is no model {model[:100]!r} here.", hint="GET /v1/models lists the names, and `iop nodes` "
                            "the targets.")
 
     def models(self) -> list[ModelEntry]:
         ready: set[Name] = {name for node in self for name, offer in node.offers.items()
                             if node.up and node.placeable and not node.takes_nothing and offer.ready}
-        return [ModelEntry(name=alias, adapter=name[0], target=name[1], created_us=self._started_us, ready=name in ready)
-                for alias, name in sorted(self.aliases().items())]
+        return [ModelEntry(name=alias, adapter=names[0][0], target=names[0][1], created_us=self._started_us,
+                           ready=any(name in ready for name in names))
+                for alias, names in sorted(self.aliases().items())]
+
+
+def _alike(one: Name, other: Name) -> bool:
+    return (one[0] in PROGRAM_ADAPTERS) == (other[0] in PROGRAM_ADAPTERS)

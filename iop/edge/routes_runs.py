@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from iop.config import LimitsConfig
 from iop.edge.readers import RunReader
+from iop.edge.registry import PROGRAM_ADAPTERS
 from iop.edge.submit import check_idempotency_key
 from iop.errors import InvalidRequest, NoSuchRun
 from iop.events import batch_dicts, json_encode
@@ -25,7 +26,6 @@ from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse, json_response
 from iop.web.route import Route
 
-PROGRAM_ADAPTERS = frozenset(("cli",))       # what runs a program on a node needs the scope `programs` as well
 EVENTS_BYTES = 8 * 1024 * 1024               # of one page of events: a page ends there, whatever its limit
 TAKE_BYTES = 256 * 1024
 

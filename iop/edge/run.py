@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from iop.edge.runlog import RunLog
-from iop.errors import IOPError
 from iop.proto.run_pb2 import RunRequest
 from iop.records import RunRecord
 
@@ -14,7 +13,7 @@ class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
     __slots__ = ("arrival", "clients", "deadline", "instance", "log", "record", "refusals", "refused_by", "request",
-                 "resend_from", "sent", "since_s", "takes_input", "waiting_for", "when_stored")
+                 "resend_from", "sent", "since_s", "takes_input", "when_stored")
 
     def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, arrival: int, since_s: float) -> None:
         self.arrival = arrival                    # which one it is in this process: the order of the queue
@@ -24,7 +23,6 @@ class Run:
         self.log = run_log
         self.sent = False                         # its RunRequest is, or may be, with its node
         self.deadline: Any = None                 # IDelayedCall: of its place in the queue, then of its node's answer
-        self.waiting_for: IOPError | None = None  # what keeps it in the queue
         self.refusals = 0
         self.refused_by: dict[str, float] = {}    # node_id -> clock time until which it is not asked again
         self.resend_from = 0                      # the hole that its node was asked to fill

@@ -103,7 +103,7 @@ class EdgeService:
     async def _begin(self) -> None:
         self._node_file.load(self._registry)
         await self._sessions.load()
-        await recovery.recover(self._history, self._runs, self._dispatcher, self._registry, self._absences)
+        await recovery.recover(self._history, self._runs, self._dispatcher, self._absences)
         self._clients.expect()
         self._lag.start()
         self._expiry = self._clock.callLater(EXPIRY_S, self._expire_links)
@@ -172,10 +172,11 @@ class EdgeService:
             check_session_id(request.session_id)
         if key is not None:
             submit.check_idempotency_key(key)
-        adapter, target, pin = self._registry.named(request.adapter, request.target)
+        named = self._registry.named(request.adapter, request.target)
+        adapter, target = named.names[0]
         stored = submit.stored_request(request, source, adapter, target, queue_s=self._queue_s(adapter, target),
-                                       retry_safe=self._registry.retry_safe((adapter, target)))
-        return await self._dispatcher.accept(submit.record_of(stored, key), stored, pin)
+                                       retry_safe=self._registry.retry_safe(named.names))
+        return await self._dispatcher.accept(submit.record_of(stored, key, named.alias, named.node_id), stored)
 
     def _queue_s(self, adapter: str, target: str) -> float:
         return self._configs.queue_s(adapter, target) or self._config.limits.queue_s or self._config.queue.deadline_s
@@ -254,7 +255,11 @@ class EdgeService:
         return self._registry.models()
 
     def resolve(self, model: str) -> tuple[str, str, str]:
-        return self._registry.resolve(model)
+        return self.targets(model)[0]
+
+    def targets(self, model: str) -> list[tuple[str, str, str]]:
+        named = self._registry.find(model)
+        return [(adapter, target, named.node_id) for adapter, target in named.names]
 
     def nodes(self) -> list[NodeView]:
         return [node.view() for node in self._registry]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from iop.edge.placement import Name
 from iop.errors import Conflict, InvalidRequest, NotFound
 from iop.events import now_us
 from iop.records import SessionRecord
@@ -35,16 +37,18 @@ class Sessions:
         """Take up what history has."""
         self._sessions = {record.session_id: record for record in await self._history.sessions()}
 
-    def node_for(self, session_id: str, adapter: str, target: str) -> str:
-        """The node that holds it; "" when its first run is yet to be placed. Raises Conflict."""
+    def holder(self, session_id: str, names: Sequence[Name]) -> tuple[str, Sequence[Name]]:
+        """The node that holds it and which of `names` it runs there; ("", names) when its first run is yet to be placed.
+        Raises Conflict."""
         record = self._sessions.get(session_id)
         if record is None:
-            return ""
+            return "", names
         if record.closed_us:
             raise Conflict(f"The session {session_id} is closed.", hint="Submit the run with another session_id.")
-        if (record.adapter, record.target) != (adapter, target):
+        name = record.adapter, record.target
+        if name not in names:
             raise Conflict(f"The session {session_id} belongs to {record.adapter}/{record.target}.")
-        return record.node_id
+        return record.node_id, (name,)
 
     def placed(self, session_id: str, node_id: str, adapter: str, target: str) -> None:
         """One more run of it goes to `node_id`; the first one makes it."""

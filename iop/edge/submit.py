@@ -93,27 +93,30 @@ def stored_request(request: RunRequest, source: Source, adapter: str, target: st
     return stored
 
 
-def asks_the_same(one: RunRequest, other: RunRequest) -> bool:
-    """Whether two stored requests ask for the same, whoever sent them and when; what the edge filled in does not count."""
-    return _bare(one) == _bare(other)
+def asks_the_same(one: RunRequest, other: RunRequest, by_alias: bool) -> bool:
+    """Whether two stored requests ask for the same, whoever sent them and when; what the edge filled in does not count, as
+    the target where both named the same alias."""
+    cleared = ("run_id", "attempt", "created_us", "source", "retry_safe", "detach_s", *(("adapter", "target") * by_alias))
+    return _without(cleared, one) == _without(cleared, other)
 
 
-def _bare(request: RunRequest) -> RunRequest:
+def _without(names: tuple[str, ...], request: RunRequest) -> RunRequest:
     bare = RunRequest()
     bare.CopyFrom(request)
-    for name in ("run_id", "attempt", "created_us", "source", "retry_safe", "detach_s"):
+    for name in names:
         bare.ClearField(name)
     bare.limits.queue_s = 0
     return bare
 
 
-def record_of(request: RunRequest, idempotency_key: str | None) -> RunRecord:
+def record_of(request: RunRequest, idempotency_key: str | None, alias: str, pin: str) -> RunRecord:
     """Its row, before it is placed or queued."""
     return RunRecord(
         run_id=request.run_id, state="queued", adapter=request.adapter, target=request.target,
         created_us=request.created_us, session_id=request.session_id, priority=request.priority,
         face=request.source.face, principal=request.source.principal, request_id=request.source.request_id,
-        idempotency_key=idempotency_key, request=request.SerializeToString(), prompt_text=prompt_text(request))
+        idempotency_key=idempotency_key, request=request.SerializeToString(), prompt_text=prompt_text(request), alias=alias,
+        pin=pin)
 
 
 def prompt_text(request: RunRequest) -> str:

@@ -35,8 +35,9 @@ class IEdgeService(Interface):
     def submit(request, source, idempotency_key=None):
         """Accept a RunRequest without run_id and attempt; fires with its RunRecord once history has it.
 
-        `request.target` may be 'node/adapter/target' resolved before by resolve(). Fails with InvalidRequest,
-        NoSuchTarget, QueueFull, HistoryUnavailable or Draining.
+        Without an adapter, `request.target` is a model's name, as targets() takes it: of the targets that it means, one is
+        chosen. With one, it may also be 'node/adapter/target'. Fails with InvalidRequest, NoSuchTarget, QueueFull,
+        HistoryUnavailable or Draining, and with Forbidden, RateLimited and QuotaExhausted of the principal's keys.
         """
 
     def cancel(run_id, source, reason=""):
@@ -77,8 +78,12 @@ class IEdgeService(Interface):
         """[ModelEntry] (iop.records), from memory."""
 
     def resolve(model):
-        """(adapter, target, node_id or '') for a model name; raises NoSuchTarget. An exact alias wins, then
-        adapter/target, then node/adapter/target."""
+        """(adapter, target, node_id or '') for a model name, the first of targets(); raises NoSuchTarget. An exact alias
+        wins, then adapter/target, then node/adapter/target."""
+
+    def targets(model):
+        """All that a model name means, as [(adapter, target, node_id or '')]: several where an alias is carried by several
+        targets. Raises NoSuchTarget."""
 
     def nodes():
         """[NodeView] (iop.records), from memory."""

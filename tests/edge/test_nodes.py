@@ -307,7 +307,7 @@ def test_an_edge_that_starts_again_waits_only_so_long(edge: FakeEdge) -> None:
     again = edge.restarted()
     again.clock.advance(601)
     assert again.run(request.run_id).outcome_code == "node_lost"
-    assert again.run(waiting.run_id).outcome_code == "queue_timeout"
+    assert again.run(waiting.run_id).outcome_code == "no_node"
 
 
 def test_a_reload_sends_only_what_changed_and_leaves_work_alone(edge: FakeEdge) -> None:
