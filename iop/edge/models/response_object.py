@@ -30,7 +30,7 @@ _OURS = {"invalid_request": "invalid_prompt", "too_large": "invalid_prompt", "qu
 _BY_STATUS = {400: "invalid_prompt", 413: "invalid_prompt", 422: "invalid_prompt", 429: "rate_limit_exceeded"}
 
 
-class _Response(msgspec.Struct):
+class _Response(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None = None
 
 
@@ -60,7 +60,8 @@ class ResponseObject:
                 "incomplete_details": None, "output": output, "usage": None} | more
         return msgspec.Raw(json_encode(head)[:-1] + b"," + self._echo)
 
-    def ended(self, ending: Ending, output: list[dict[str, Any]], reasoning_tokens: int, at_us: int, **more: Any) -> msgspec.Raw:
+    def ended(self, ending: Ending, output: list[dict[str, Any]], reasoning_tokens: int, at_us: int,
+              **more: Any) -> msgspec.Raw:
         """The object of a run that has ended, at `at_us`."""
         more["usage"] = usage_json(ending.tokens, reasoning_tokens)
         if not ending.completed:

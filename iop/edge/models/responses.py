@@ -141,7 +141,8 @@ class ResponseStream(_Told):
         """Each event as a frame with its number, but for those that the reader has seen."""
         first, self.next_number = self.next_number, self.next_number + len(events)
         return b"".join([
-            b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json_encode({"sequence_number": number} | event))
+            b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json_encode(
+                {"type": event["type"], "sequence_number": number} | event))
             for number, event in enumerate(events, first) if number > self._after])
 
 
