@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from iop.adapters.wire.chat import BODY_BYTES, decode_leniently
+from iop.adapters.wire.asked import BaseReader
+from iop.adapters.wire.chat import WholeReader, decode_leniently
 from iop.adapters.wire.lines import EventSplitter
-from iop.adapters.wire.refusals import error_text
+from iop.adapters.wire.refusals import RETRYABLE, error_text
 from iop.errors import UpstreamError
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
@@ -97,17 +98,15 @@ class Count:
                      cached_tokens=cached)
 
 
-class MessagesReader:
+class MessagesReader(BaseReader):
     """A streaming reply. `done` is the backend's own proof that it is whole: message_stop."""
 
     media_type = b"text/event-stream"
 
     def __init__(self) -> None:
+        super().__init__()
         self._splitter = EventSplitter()
         self._count = Count()
-        self.done = False
-        self.finish_reason = ""
-        self.usage: Usage | None = None
 
     def feed(self, data: bytes) -> list[RuntimeEvent]:
         return self._events(self._splitter.feed(data))
@@ -117,10 +116,18 @@ class MessagesReader:
 
     def _events(self, payloads: list[bytes]) -> list[RuntimeEvent]:
         at_us = now_us()
-        return [self._event(payload, at_us) for payload in payloads if payload and not self.done]
+        found: list[RuntimeEvent] = []
+        try:
+            for payload in payloads:
+                if payload and not self.done:
+                    found.append(self._event(payload, at_us))
+        except UpstreamError as fault:           # what came before it is told
+            self.fault = fault
+        return found
 
     def _event(self, payload: bytes, at_us: int) -> RuntimeEvent:
         event = _read_event(payload)
+        self.heard += event.type != "ping"
         if event.type == "content_block_delta" and event.delta is not None:
             if event.delta.thinking:
                 return RuntimeEvent(at_us=at_us, channel=CHANNEL_REASONING, output=event.delta.thinking, raw=payload)
@@ -128,8 +135,7 @@ class MessagesReader:
         if event.type == "message_delta":
             return self._message_delta(event, payload, at_us)
         if event.type == "error" or (not event.type and event.error is not None):
-            raise UpstreamError(f"The backend ended its stream with an error: {error_text(payload)}",
-                                status=_status_of(event.error), body=payload[:65536])
+            raise _error("The backend ended its stream with an error:", event.error, payload)
         if event.type == "message_start" and event.message is not None:
             self._count.add(event.message.usage)
         elif event.type == "message_stop":
@@ -150,32 +156,14 @@ class MessagesReader:
         return RuntimeEvent(at_us=at_us, usage=self.usage, raw=payload)
 
 
-class MessageReader:
+class MessageReader(WholeReader):
     """A reply that does not stream: one output event, whose raw is the whole body. Also of messages/count_tokens."""
-
-    media_type = b"application/json"
-
-    def __init__(self, limit_bytes: int = BODY_BYTES) -> None:
-        self._limit = limit_bytes
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self.done = False
-        self.finish_reason = ""
-        self.usage: Usage | None = None
-
-    def feed(self, data: bytes) -> list[RuntimeEvent]:
-        self._size += len(data)
-        if self._size > self._limit:
-            raise UpstreamError(f"The backend's reply has more than {self._limit} bytes, which is the limit of one reply.")
-        self._pieces.append(data)
-        return []
 
     def finish(self) -> list[RuntimeEvent]:
         body = b"".join(self._pieces)
         message = _read_message(body)
         if message.error is not None:
-            raise UpstreamError(f"The backend answered with an error: {error_text(body)}",
-                                status=_status_of(message.error), body=body[:65536])
+            raise _error("The backend answered with an error:", message.error, body)
         if message.usage is not None:
             count = Count()
             count.add(message.usage)
@@ -184,6 +172,12 @@ class MessageReader:
         self.done = True
         text = "".join([block.text for block in message.content if block.type == "text" and block.text])
         return [RuntimeEvent(at_us=now_us(), channel=CHANNEL_TEXT, output=text, raw=body)]
+
+
+def _error(opening: str, error: object, payload: bytes) -> UpstreamError:
+    status = _status_of(error)
+    return UpstreamError(f"{opening} {error_text(payload)}", status=status, body=payload[:65536],
+                         retryable=status in RETRYABLE)
 
 
 def finish_reason_of(stop_reason: str) -> str:

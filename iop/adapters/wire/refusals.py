@@ -8,7 +8,7 @@ import msgspec
 
 from iop.events import now_us
 
-RETRYABLE = frozenset((408, 425, 429, 500, 502, 503, 504))
+RETRYABLE = frozenset((408, 425, 429, 500, 502, 503, 504, 529))     # 529: Anthropic's "overloaded"
 LONGEST_WAIT_S = 3600.0      # what is longer is no wait but an absence
 
 
