@@ -121,8 +121,10 @@ class MessagesReader(BaseReader):
             for payload in payloads:
                 if payload and not self.done:
                     found.append(self._event(payload, at_us))
-        except UpstreamError as fault:           # what came before it is told
-            self.fault = fault
+        except UpstreamError as fault:
+            if not found:
+                raise
+            self.fault = fault                   # what came before it is told
         return found
 
     def _event(self, payload: bytes, at_us: int) -> RuntimeEvent:

@@ -144,8 +144,10 @@ class StreamReader(BaseReader):
             for payload in payloads:
                 if not self._is_end(payload):
                     found.append(self._event(payload, at_us))
-        except UpstreamError as fault:           # what came before it is told
-            self.fault = fault
+        except UpstreamError as fault:
+            if not found:
+                raise
+            self.fault = fault                   # what came before it is told
         return found
 
     def _is_end(self, payload: bytes) -> bool:

@@ -92,8 +92,10 @@ class _Reader(BaseReader):
             for raw in lines:
                 if raw and not self.done:
                     found += self._read(_read(raw), raw, at_us)
-        except UpstreamError as fault:           # what came before it is told
-            self.fault = fault
+        except UpstreamError as fault:
+            if not found:
+                raise
+            self.fault = fault                   # what came before it is told
         return found
 
     def _read(self, line: _Line, raw: bytes, at_us: int) -> list[RuntimeEvent]:
