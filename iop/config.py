@@ -69,6 +69,9 @@ class LinkListen(_Strict):
     tls: TlsFiles | None = None
 
 
+Origin = Annotated[str, Meta(pattern=r"^https?://[^/*?#\s]+$")]
+
+
 class HttpListen(_Strict):
     host: str = "127.0.0.1"
     port: Port = 7411
@@ -76,7 +79,7 @@ class HttpListen(_Strict):
     names: list[str] = []            # further Host names to answer to
     body_bytes: Bytes = 32 * 1024 * 1024
     heartbeat: Literal["comments", "chunks"] = "comments"    # of a quiet stream; chunks: for clients that pass over comments
-    cors_origins: list[str] = []     # of web pages that may ask the model APIs, e.g. https://chat.example; none otherwise
+    cors_origins: list[Origin] = []     # of web pages that may ask the model APIs, e.g. https://chat.example; none otherwise
 
 
 class ConsoleListen(_Strict):

@@ -138,7 +138,7 @@ def _parameters(route: Route, components: dict[str, Schema]) -> list[Schema]:
 
 
 def _responses(route: Route) -> Schema:
-    content: Schema = {route.media: {"schema": _ANSWERS[route.answer]}}
+    content: Schema = {route.media: {"schema": _ANSWERS[route.answer]}} if route.success != 204 else {}
     if route.streams:
         content[_STREAMS.get(route.dialect, "text/event-stream")] = {"schema": _STRING}
     error = _ERRORS[route.dialect]

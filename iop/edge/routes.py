@@ -9,6 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from iop._version import __version__
 from iop.config import HttpListen
 from iop.edge.models.asking import Asking
+from iop.edge.models.routes_messages import MessagesRoutes
 from iop.edge.models.routes_names import NameRoutes
 from iop.edge.models.routes_openai import OpenAIRoutes
 from iop.edge.models.routes_passing import PassingRoutes
@@ -20,6 +21,7 @@ from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
 from iop.metrics import Metrics
 from iop.web.admission import Admission
+from iop.web.cors import Cors, preflights
 from iop.web.request import Request
 from iop.web.responses import Response, encode
 from iop.web.route import PUBLIC, Route, RouteTable
@@ -37,10 +39,13 @@ def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: 
     routes = [
         *RunRoutes(edge, config.body_bytes).routes(), *NodeRoutes(edge).routes(),
         *OpenAIRoutes(asking, config.body_bytes, config.heartbeat).routes(),
+        *MessagesRoutes(asking, config.body_bytes).routes(),
         *PassingRoutes(asking, config.body_bytes).routes(), *NameRoutes(edge).routes(),
         *HealthRoutes(edge, metrics).routes(),
         Route("GET", "/api/v1/openapi.json", PUBLIC, openapi, "This document", answer="object"),
     ]
+    if config.cors_origins:
+        routes += preflights(routes)
     described.append(encode(document(routes, __version__.public())))
     return RouteTable(routes)
 
@@ -50,4 +55,4 @@ def make_site(edge: IEdgeService, keyring_of: Callable[[], KeyRing], config: Htt
     """The factory to listen with. `keyring_of` is asked at each request, so that a reload of the keys counts at once."""
     table = make_table(edge, config, metrics, clock)
     names = [*config.names, *([] if config.host in ("0.0.0.0", "::", "") else [config.host])]  # noqa: S104
-    return Site(Admission(table, keyring_of, names), clock, metrics)
+    return Site(Admission(table, keyring_of, names, Cors(config.cors_origins)), clock, metrics)

@@ -10,6 +10,7 @@ from twisted.web.http_headers import Headers
 from iop.errors import InvalidRequest
 from iop.keys import KeyRing
 from iop.web.auth import authenticate
+from iop.web.cors import Cors
 from iop.web.errors import BadEncoding, BadHost
 from iop.web.request import Request
 from iop.web.route import PUBLIC, Route, RouteTable
@@ -20,8 +21,10 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 class Admission:
     """Decides on the head of a request: which route it is, whether it may, and what is refused before a body is read."""
 
-    def __init__(self, table: RouteTable, keyring_of: Callable[[], KeyRing], host_names: Iterable[str] = ()) -> None:
+    def __init__(self, table: RouteTable, keyring_of: Callable[[], KeyRing], host_names: Iterable[str] = (),
+                 cors: Cors | None = None) -> None:
         self.table = table
+        self.cors = cors or Cors()
         self._keyring_of = keyring_of
         self._names = {name.lower() for name in (*LOOPBACK_NAMES, *host_names)}
 

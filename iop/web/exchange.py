@@ -145,6 +145,8 @@ class HttpRequest(http.Request):
             headers["x-request-id"] = request_id
         headers.update(response.headers)
         headers.update(more)
+        if self._site.admission.cors:
+            headers.update(self._site.admission.cors.headers(self.requestHeaders, self.uri.decode("latin-1")))
         headers["Connection"] = "keep-alive" if self.channel.persistent else "close"
         lines = "\r\n".join([_header(name, value) for name, value in headers.items()]).encode("latin-1", "replace")
         return b"HTTP/1.1 %d %b\r\n%b\r\n%b\r\n\r\n" % (
