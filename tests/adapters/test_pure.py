@@ -66,6 +66,18 @@ def test_events_follow_the_standard() -> None:
     assert splitter.feed(b"data: [DONE]") == [] and splitter.finish() == [b"[DONE]"]
 
 
+ENDINGS_OF_LINES = [
+    b"data: a\n\ndata: b\ndata: c\n\n", b"data: a\r\n\r\ndata: b\r\ndata: c\r\n\r\n", b"data: a\r\rdata: b\rdata: c\r\r",
+    b"\xef\xbb\xbfdata: a\n\ndata: b\ndata: c\n\n", b"\xef\xbb\xbf: hi\r\n\r\nevent: x\rdata: a\r\n\rdata:b\ndata: c\n\r\n",
+    b"data: a\n\n: ping\n\nid: 7\nretry: 10\n\ndata: b\ndata: c"]
+
+
+@given(st.sampled_from(ENDINGS_OF_LINES), places)
+def test_events_are_read_whatever_ends_their_lines_and_wherever_they_are_cut(stream: bytes, where: list[int]) -> None:
+    splitter = EventSplitter()
+    assert [event for piece in cut(stream, where) for event in splitter.feed(piece)] + splitter.finish() == [b"a", b"b\nc"]
+
+
 @pytest.mark.parametrize("splitter", [LineSplitter(100), EventSplitter(100)])
 def test_a_line_is_bounded_also_when_it_never_ends(splitter: LineSplitter | EventSplitter) -> None:
     splitter.feed(b"data: " + b"x" * 90)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from iop.errors import UpstreamError
 
+BOM = b"\xef\xbb\xbf"
 LINE_BYTES = 8 * 1024 * 1024      # one line of a stream; a chunk with a whole image in it stays under this
 
 
@@ -48,7 +49,8 @@ class LineSplitter:
 
 
 class EventSplitter:
-    """The data of Server-Sent Events (WHATWG HTML, "Server-sent events", read 2026-12); their names and ids are dropped.
+    """The data of Server-Sent Events (WHATWG HTML, "Server-sent events", read 2026-12); their names and ids are dropped:
+    the APIs that name their events have the name in the data as well.
 
     An event may have several data lines; together they obey the limit of one line.
     """
@@ -58,9 +60,15 @@ class EventSplitter:
         self._limit = limit_bytes
         self._data: list[bytes] = []
         self._size = 0
+        self._begin: bytes | None = b""      # of the stream, as long as it may be a byte order mark
+        self._after_cr = False               # a LF that comes now belongs to it
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of each event that has become complete."""
+        if self._begin is not None:
+            data = self._unmarked(self._begin + data)
+        if self._after_cr or b"\r" in data:
+            data = self._with_lf(data)
         if data.endswith(b"\n\n") and not self._data and self._lines.is_empty:
             plain = self._plain(data)
             if plain is not None:
@@ -70,10 +78,26 @@ class EventSplitter:
             self._line(line, found)
         return found
 
+    def _unmarked(self, data: bytes) -> bytes:
+        if len(data) < len(BOM) and BOM.startswith(data):
+            self._begin = data
+            return b""
+        self._begin = None
+        return data.removeprefix(BOM)
+
+    def _with_lf(self, data: bytes) -> bytes:
+        """CR, LF and CRLF each end a line."""
+        if not data:
+            return data
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]
+        self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
     def _plain(self, data: bytes) -> list[bytes] | None:
         """The way of nearly every read: whole events of one data line each. None when it is not so."""
         events = data[:-2].split(b"\n\n")
-        if data.count(b"\n") != 2 * len(events) or b"\r" in data or len(data) > self._limit:
+        if data.count(b"\n") != 2 * len(events) or len(data) > self._limit:
             return None
         for event in events:
             if not event.startswith(b"data: "):
@@ -94,6 +118,8 @@ class EventSplitter:
             self._size += len(value)
             if self._size > self._limit:
                 raise UpstreamError(f"The backend sent an event of more than {self._limit} bytes, which is the limit.")
+        elif line == b"data":
+            self._data.append(b"")
         elif not line and self._data:
             found.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
             self._data, self._size = [], 0
