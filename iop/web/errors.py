@@ -15,7 +15,8 @@ OLLAMA = "ollama"
 RETRYING = (OPENAI, ANTHROPIC)           # the dialects whose SDKs try again by themselves
 
 _STATUS = {
-    "invalid_request": 400, "config_error": 400, "bad_host": 421, "bad_encoding": 415, "bad_method": 405,
+    "invalid_request": 400, "config_error": 400, "previous_response_not_found": 400,
+    "bad_host": 421, "bad_encoding": 415, "bad_method": 405,
     "auth_failed": 401, "forbidden": 403, "policy_denied": 403,
     "not_found": 404, "no_such_run": 404, "no_such_node": 404, "no_such_target": 404, "no_such_session": 404,
     "request_timeout": 408, "conflict": 409, "cancelled": 409, "too_large": 413, "headers_too_large": 431,
@@ -49,7 +50,8 @@ _ANTHROPIC_TYPES = {401: "authentication_error", 402: "billing_error", 403: "per
                     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
                     529: "overloaded_error"}
 _OPENAI_TYPES_OF_CODES = {"insufficient_quota": "insufficient_quota"}
-_OPENAI_PARAMS = {"no_such_target": "model", "queue_timeout": "queue_s", "start_timeout": "start_s",
+_OPENAI_PARAMS = {"no_such_target": "model", "previous_response_not_found": "previous_response_id",
+                  "queue_timeout": "queue_s", "start_timeout": "start_s",
                   "first_output_timeout": "first_output_s", "run_timeout": "run_s", "idle_timeout": "silence_s"}
 
 
@@ -127,7 +129,8 @@ def error_body(dialect: str, code: str, message: str, status: int) -> dict[str, 
     return _MODEL_ERRORS[dialect](code, message, status)
 
 
-def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | None = None) -> Response:
+def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | None = None,
+                   request_id: str = "") -> Response:
     """`error` as a response; retries that help are told when to come."""
     status = status_of(error.code, dialect)
     told = retry_headers(error.code, error.retry_after_s) | dict(headers or {})
@@ -138,8 +141,19 @@ def error_response(error: IOPError, dialect: str, headers: Mapping[str, str] | N
     if dialect in RETRYING and not error.retryable and status in SDK_RETRIES:
         told.setdefault("x-should-retry", "false")
     if dialect in _MODEL_ERRORS:
-        return json_response(error_body(dialect, error.code, error.sentence, status), status, told)
+        body = error_body(dialect, error.code, error.sentence, status)
+        return json_response(body | named_request(dialect, request_id), status, told | request_header(dialect, request_id))
     return json_response({"error": error.as_dict()}, status, told)
+
+
+def named_request(dialect: str, request_id: str) -> dict[str, object]:
+    """What Anthropic's errors have beside all others'."""
+    return {"request_id": request_id} if request_id and dialect == ANTHROPIC else {}
+
+
+def request_header(dialect: str, request_id: str) -> dict[str, str]:
+    """Anthropic's own name of x-request-id, which its SDKs read."""
+    return {"request-id": request_id} if request_id and dialect == ANTHROPIC else {}
 
 
 def retry_headers(code: str, after_s: float = 0.0) -> dict[str, str]:
@@ -150,4 +164,5 @@ def retry_headers(code: str, after_s: float = 0.0) -> dict[str, str]:
 
 def fault_response(fault_id: str, dialect: str) -> Response:
     """For a fault of ours: the body carries the id under which the log has the details, and nothing else."""
-    return error_response(IOPError(f"A fault inside IOP; the log has the details under {fault_id}."), dialect)
+    error = IOPError(f"A fault inside IOP; the log has the details under {fault_id}.")
+    return error_response(error, dialect, request_id=fault_id)

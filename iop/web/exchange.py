@@ -125,7 +125,8 @@ class HttpRequest(http.Request):
         return dialect_of(self.uri.decode("latin-1"))
 
     def answer_error(self, error: IOPError) -> None:
-        self.answer(error_response(error, self._dialect()))
+        request_id = self.asked.request_id if self.asked is not None else self._request_id
+        self.answer(error_response(error, self._dialect(), request_id=request_id))
 
     def answer(self, response: Response) -> None:
         """Write a whole response, in one write."""

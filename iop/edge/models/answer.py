@@ -59,6 +59,7 @@ class ModelAnswer:
 
     async def whole(self, teller: WholeTeller) -> Response:
         """The answer once the run has ended."""
+        teller.ending.request_id = self._source.request_id
         headers: dict[str, str] | None = None
         while not self._reader.ended:
             for entry in await self._take():
@@ -79,6 +80,7 @@ class ModelAnswer:
 
     async def streamed(self, teller: StreamTeller) -> Response | StreamResponse:
         """The stream, once there is something to send; or the status of what failed before that."""
+        teller.ending.request_id = self._source.request_id
         first = await self._first_output(teller)
         headers = await self._headers(teller.ending)
         if self._reader.ended and not teller.ending.completed and not first:

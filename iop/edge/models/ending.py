@@ -12,7 +12,7 @@ from iop.errors import HistoryGap
 from iop.events import ENDING_KINDS, outcome_of, usage_dict
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import Outcome, RuntimeEvent
-from iop.web.errors import ANTHROPIC, OLLAMA, OPENAI, error_body, openai_error, status_of
+from iop.web.errors import ANTHROPIC, OLLAMA, OPENAI, error_body, named_request, openai_error, status_of
 
 # What backends answer when it is the node's key that they refuse: nothing that their client could mend.
 _NOT_THE_CLIENTS = frozenset((401, 403, 407))
@@ -34,6 +34,7 @@ class Ending:
 
     def __init__(self, dialect: str = OPENAI) -> None:
         self.dialect = dialect
+        self.request_id = ""         # the client's request
         self.kind = ""
         self.outcome = Outcome()
         self.started = False
@@ -118,7 +119,11 @@ class Ending:
             return {"error": self.error()}
         if self.dialect == ANTHROPIC and (own := self._anthropic()) is not None:
             return own
-        return error_body(self.dialect, self.outcome.code, self.message, self.status)
+        message = self.message
+        if self.dialect == ANTHROPIC and self.code == _TOO_LONG:
+            message = f"prompt is too long: {message}"       # the words on which Claude Code compacts by itself
+        told = error_body(self.dialect, self.outcome.code, message, self.status)
+        return told | named_request(self.dialect, self.request_id)
 
     def _own(self) -> dict[str, Any] | None:
         return None if self.outcome.upstream_status in _NOT_THE_CLIENTS else _own_error(self.outcome.upstream_body)

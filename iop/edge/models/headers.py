@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iop.edge.models.ending import Ending
 from iop.records import RunRecord
-from iop.web.errors import RETRYING, SDK_RETRIES, retry_headers
+from iop.web.errors import RETRYING, SDK_RETRIES, request_header, retry_headers
 
 WARNING_CHARS = 500
 
@@ -13,7 +13,7 @@ def answer_headers(record: RunRecord, ending: Ending, overhead_s: float) -> dict
     """Beside x-request-id, which every answer has. `overhead_s`: what the edge itself took until now, without the queue."""
     waited_us = max(0, (record.placed_us or record.ended_us or record.created_us) - record.created_us)
     headers = {"x-iop-run-id": record.run_id, "x-iop-queue-ms": str(waited_us // 1000),
-               "x-iop-overhead-ms": f"{max(0.0, overhead_s) * 1000:.1f}"}
+               "x-iop-overhead-ms": f"{max(0.0, overhead_s) * 1000:.1f}", **request_header(ending.dialect, ending.request_id)}
     if record.node_id:
         headers["x-iop-node"] = record.node_id
     if record.placement:

@@ -1,4 +1,4 @@
-"""`/v1/models`, to OpenAI's clients and to Anthropic's: the header `anthropic-version` tells them apart."""
+"""`/v1/models`, to OpenAI's clients and to Anthropic's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from iop.edge.models.names import anthropic_model, anthropic_models, openai_model, openai_models
+from iop.edge.models.names import model_json, models_json
 from iop.interfaces import IEdgeService
 from iop.records import ModelEntry
 from iop.web.errors import ANTHROPIC, OPENAI
@@ -41,17 +41,13 @@ class NameRoutes:
         ]
 
     async def models(self, request: Request) -> Response:
-        is_anthropics = _is_anthropics(request)
+        _choose_dialect(request)
         asked = request.query(ModelsQuery)
-        entries = self._edge.models()
-        if is_anthropics:
-            return json_response(anthropic_models(entries, asked.limit, asked.after_id, asked.before_id))
-        return json_response(openai_models(entries, asked.limit))
+        return json_response(models_json(self._edge.models(), asked.limit, asked.after_id, asked.before_id))
 
     async def model(self, request: Request) -> Response:
-        is_anthropics = _is_anthropics(request)
-        entry = find(self._edge, request.args["model"])
-        return json_response(anthropic_model(entry) if is_anthropics else openai_model(entry))
+        _choose_dialect(request)
+        return json_response(model_json(find(self._edge, request.args["model"])))
 
 
 def find(edge: IEdgeService, name: str) -> ModelEntry:
@@ -67,9 +63,7 @@ def find(edge: IEdgeService, name: str) -> ModelEntry:
     return msgspec.structs.replace(entry, name=name)
 
 
-def _is_anthropics(request: Request) -> bool:
-    """Whether one of Anthropic's clients asks; it is then told of errors in its dialect too."""
-    if request.header("anthropic-version") is None:
-        return False
-    request.dialect = ANTHROPIC
-    return True
+def _choose_dialect(request: Request) -> None:
+    """Anthropic's clients are told of errors in their own."""
+    if request.header("anthropic-version") is not None:
+        request.dialect = ANTHROPIC

@@ -11,7 +11,7 @@ def test_models_are_listed_from_memory(world):
     assert answer["object"] == "list"
     assert [entry["id"] for entry in answer["data"]] == ["tiny", "small", "org/big", "echo"]
     assert answer["data"][0] == {"id": "tiny", "object": "model", "created": 1_760_000_000, "owned_by": "openai",
-                                 "display_name": "tiny"}
+                                 "type": "model", "display_name": "tiny", "created_at": "2025-10-09T08:53:20.000000Z"}
     assert not world.edge.asked
 
 
@@ -41,12 +41,13 @@ def test_a_bad_limit_is_an_invalid_request_in_the_clients_dialect(world, query):
     assert (answer.status, answer.json["type"], answer.json["error"]["type"]) == (400, "error", "invalid_request_error")
 
 
-def test_anthropics_clients_are_told_in_their_own_shape(world):
+def test_anthropics_clients_find_their_own_shape(world):
     world.edge.node("n1").targets[0].aliases = ["claude-local-qwen"]
     answer = world.call("GET", MODELS + "?limit=1000", **ANTHROPIC).json
     assert (answer["has_more"], answer["first_id"], answer["last_id"]) == (False, "tiny", "echo")
-    assert answer["data"][1] == {"type": "model", "id": "claude-local-qwen", "display_name": "claude-local-qwen (tiny)",
-                                 "created_at": "2025-10-09T08:53:20.000000Z"}
+    told = {"type": "model", "id": "claude-local-qwen", "display_name": "claude-local-qwen (tiny)",
+            "created_at": "2025-10-09T08:53:20.000000Z"}
+    assert answer["data"][1].items() >= told.items()
 
 
 def test_anthropics_clients_read_it_in_pages(world):
