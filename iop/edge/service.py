@@ -39,7 +39,7 @@ from iop.keys import KeyRing
 from iop.link.calls import Calls
 from iop.proto.node_pb2 import EdgeNodeEvent, NodeCommandResponse
 from iop.proto.run_pb2 import EventBatch, RunInput, RunRequest, Source
-from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord
+from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, UsageQuery, UsageRow
 from iop.runs import EventId
 from iop.wholeness import Findings
 
@@ -193,6 +193,17 @@ class EdgeService:
                 await self._dispatcher.cancel(run, source, reason[:1000])
         return copy.copy(await self._runs.record(run_id))
 
+    def forget(self, run_id: str, source: Source) -> Deferred[None]:
+        return _start(self._forget(run_id, source))
+
+    async def _forget(self, run_id: str, source: Source) -> None:
+        record = await self._runs.record(run_id)
+        if not record.ended:
+            raise Conflict("The run has not ended; cancel it first.")
+        await self._audit.before(source, "forget", run_id=run_id, node_id=record.node_id)
+        record.forgotten = now_us()
+        await self._history.update_run(run_id, {"forgotten": record.forgotten})
+
     def attend(self, run_id: str) -> None:
         self._clients.attend(run_id)
 
@@ -235,6 +246,10 @@ class EdgeService:
         live = [self._runs.get(record.run_id) for record in records]
         return [record if run is None else copy.copy(run.record)
                 for record, run in zip(records, live, strict=True)], following
+
+    def usage(self, query: UsageQuery) -> Deferred[list[UsageRow]]:
+        found: Deferred[list[UsageRow]] = self._history.usage(query)
+        return found
 
     def verify(self, run_id: str) -> Deferred[Findings]:
         return _start(self._review.verify(run_id))

@@ -43,6 +43,11 @@ class IEdgeService(Interface):
     def cancel(run_id, source, reason=""):
         """Ask for the end of a run; fires with its RunRecord as it is now. Idempotent; fails with NoSuchRun."""
 
+    def forget(run_id, source):
+        """Have the model APIs not tell of a run any more (RunRecord.forgotten); the record itself stays.
+
+        Fires once history has it; fails with NoSuchRun, and with Conflict while the run has not ended."""
+
     def attend(run_id):
         """One more client for which a run is (several may share one by their Idempotency-Key). Returns nothing."""
 
@@ -62,6 +67,9 @@ class IEdgeService(Interface):
 
     def runs(query):
         """Fires with ([RunRecord], next cursor or '')."""
+
+    def usage(query):
+        """Fires with [UsageRow] for a UsageQuery (iop.records), the most tokens first."""
 
     def verify(run_id):
         """Recompute from history whether it has the run whole; fires with Findings (iop.wholeness). Fails with NoSuchRun,

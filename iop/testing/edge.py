@@ -22,7 +22,7 @@ from iop.errors import Conflict, InvalidRequest, IOPError, NoSuchNode, NoSuchRun
 from iop.interfaces import IEdgeService
 from iop.proto import node_pb2, run_pb2
 from iop.proto.link_pb2 import Frame
-from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, TargetView
+from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, TargetView, UsageQuery, UsageRow
 from iop.runs import EventId, new_run_id
 from iop.testing.runs import FakeCursor, FakeRun, Script, matches, script
 from iop.wholeness import Checker, Findings
@@ -110,6 +110,15 @@ class FakeEdge:
             run.end("cancelled", run_pb2.Outcome(code="cancelled", message=reason))
         return defer.succeed(run.record)
 
+    def forget(self, run_id: str, source: run_pb2.Source) -> defer.Deferred[None]:
+        run = self.runs_by_id.get(run_id)
+        if run is None:
+            return defer.fail(NoSuchRun())
+        if not run.record.ended:
+            return defer.fail(Conflict("The run has not ended; cancel it first."))
+        run.record.forgotten = events.now_us()
+        return defer.succeed(None)
+
     def attend(self, run_id: str) -> None:
         self.runs_by_id[run_id].clients += 1
 
@@ -140,6 +149,11 @@ class FakeEdge:
         start = int(query.cursor or 0)
         following = start + query.limit
         return defer.succeed((found[start:following], str(following) if following < len(found) else ""))
+
+    def usage(self, query: UsageQuery) -> defer.Deferred[list[UsageRow]]:
+        names = {"key": "op", "model": "openai/tiny", "node": "n1"}
+        row = UsageRow(**{name: names[name] for name in query.by}, runs=len(self.runs_by_id))
+        return defer.succeed([row] if query.principal in ("", row.key) else [])
 
     def verify(self, run_id: str) -> defer.Deferred[Findings]:
         run = self.runs_by_id.get(run_id)

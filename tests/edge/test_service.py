@@ -298,6 +298,17 @@ def test_a_queued_run_is_placed_when_its_node_comes(edge: FakeEdge) -> None:
     assert node.last("run_request").run_id == record.run_id
 
 
+def test_a_run_that_is_to_be_forgotten_stays_in_the_record(edge: FakeEdge) -> None:
+    node = edge.node()
+    record = edge.submit()
+    with pytest.raises(Conflict):
+        result_of(edge.service.forget(record.run_id, PERSON))
+    node.play(node.accept(), "a")
+    result_of(edge.service.forget(record.run_id, PERSON))
+    assert edge.run(record.run_id).forgotten and edge.run(record.run_id).state == "completed"
+    assert edge.history.kept.audits[-1][1] == "forget"
+
+
 def test_cancel_works_in_every_phase_and_twice(edge: FakeEdge) -> None:
     waiting = edge.submit()
     assert edge.cancel(waiting.run_id).state == "cancelled"

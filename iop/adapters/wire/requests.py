@@ -21,6 +21,8 @@ TYPED = frozenset(("responses", "messages"))     # their events name themselves
 OLLAMA = frozenset(("api/chat", "api/generate", "api/embed"))
 APIS = JOINED | TYPED | frozenset(("messages/count_tokens", "embeddings", "rerank", "audio/transcriptions",
                                    "audio/translations", "audio/speech", "images/generations", "images/edits"))
+# What is the edge's own business of a request: it has put the earlier answer into the input, and keeps the run by itself.
+_OURS = {"responses": ("previous_response_id", "background")}
 # Of a client's headers that its API leaves to the backend, those that are the node's own business.
 _OWN_HEADERS = frozenset(("authorization", "x-api-key", "cookie", "host", "content-length", "content-type", "connection",
                           "transfer-encoding", "accept-encoding", "expect", "upgrade", "te", "trailer", "keep-alive",
@@ -64,6 +66,8 @@ def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiR
     except (msgspec.DecodeError, RecursionError):
         raise InvalidRequest("The request's body must be a JSON object.") from None
     fields["model"] = model
+    for name in _OURS.get(api, ()):
+        fields.pop(name, None)
     plain = msgspec.json.encode(fields)
     if api not in JOINED or not isinstance(stream, bool | None):
         return ApiRequest(api, plain, stream is True)
