@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import pytest_twisted
 
+from tests.adapters.asking import Asked
 from tests.adapters.upstream import Upstream
 
 
@@ -15,3 +16,12 @@ def upstream() -> Iterator[Upstream]:
     listening = Upstream()
     yield listening
     pytest_twisted.blockon(listening.stop())
+
+
+@pytest.fixture()
+def asked(upstream: Upstream) -> Iterator[Asked]:
+    case = Asked(upstream)
+    yield case
+    if case.run is not None:
+        assert not case.clock.getDelayedCalls(), "a deadline is left behind"
+        pytest_twisted.blockon(case.run.close())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,43 +13,11 @@ from twisted.internet.task import Clock
 from iop.adapters import openai, vllm
 from iop.errors import Cancelled, ConfigError
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
+from tests.adapters.asking import Asked
 from tests.adapters.kit import Sink, Started, Tools, target, until
 from tests.adapters.upstream import Call, Upstream, delta
 
 CHAT = {"model": "alias", "messages": [{"role": "user", "content": "hi"}], "stream": True, "seed": 1.50, "x": {"y": [1e2]}}
-
-
-class Asked:
-    """A run whose request has reached the backend; deadlines run on a clock of the test."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
-        self.clock = Clock()
-        self.run: Any = None
-
-    async def ask(self, factory: Any = openai.factory, settings: dict[str, Any] | None = None, **request: Any) -> Call:
-        config = target("m", url=self.upstream.url, **(settings or {}))
-        before = len(self.upstream.calls)
-        self.run = Started(factory, Tools(self.clock), config, **request)
-        await until(lambda: len(self.upstream.calls) > before)
-        return self.upstream.calls[-1]
-
-    async def fails(self, *words: str, status: int = 0) -> Any:
-        kind, outcome = await self.run.ended()
-        assert (kind, outcome.code) == ("failed", "upstream_error"), outcome
-        for word in words:
-            assert word in outcome.message
-        assert outcome.upstream_status == status
-        return outcome
-
-
-@pytest.fixture()
-def asked(upstream: Upstream) -> Iterator[Asked]:
-    case = Asked(upstream)
-    yield case
-    if case.run is not None:
-        assert not case.clock.getDelayedCalls(), "a deadline is left behind"
-        pytest_twisted.blockon(case.run.close())
 
 
 def started_with_words(call: Call) -> None:

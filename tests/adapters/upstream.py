@@ -16,7 +16,12 @@ class Call(Protocol):
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self.open = True
+        self.closed_at: float | None = None      # on the reactor's clock, when the server saw it
         self._data = b""
+
+    def connectionMade(self) -> None:
+        if not self.upstream.reads:
+            self.transport.pauseProducing()
 
     def dataReceived(self, data: bytes) -> None:
         self._data += data
@@ -32,6 +37,7 @@ class Call(Protocol):
 
     def connectionLost(self, reason: Any = None) -> None:
         self.open = False
+        self.closed_at = reactor.seconds()
 
     # answers
 
@@ -86,6 +92,7 @@ class Upstream(Factory):
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.reads = True                        # False: connections are taken, but nothing is read from them
         self._connections: list[Call] = []
         self._port = reactor.listenTCP(0, self, interface="127.0.0.1")
         self.url = f"http://127.0.0.1:{self._port.getHost().port}/v1"
@@ -101,6 +108,11 @@ class Upstream(Factory):
     @property
     def connections(self) -> int:
         return len(self._connections)
+
+    @property
+    def last(self) -> Call:
+        """The newest connection, whether it has asked anything or not."""
+        return self._connections[-1]
 
     def stop(self) -> Deferred[Any]:
         for connection in self._connections:
