@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -93,6 +93,40 @@ class RunQuery(msgspec.Struct, kw_only=True, frozen=True):
     since_us: int = 0
     limit: int = 50
     cursor: str = ""           # as the last answer gave it
+
+
+GROUPINGS = ("key", "model", "node")
+
+
+class UsageQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What runs used that were created in a time. `by`: some of GROUPINGS, none for one sum."""
+
+    by: tuple[str, ...] = ()
+    since_us: int = 0
+    until_us: int = 0          # 0: until now
+    principal: str = ""        # only this one's
+
+
+class UsageRow(msgspec.Struct, kw_only=True):
+    """What runs used that have the same key (its owner), model and node, as far as those were asked for."""
+
+    key: str = ""
+    model: str = ""            # adapter/target
+    node: str = ""             # "": they never had one
+    runs: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost_micros: int = 0       # millionths of a dollar
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def as_dict(self, by: Sequence[str]) -> dict[str, object]:
+        return {name: getattr(self, name) for name in by} | {
+            "runs": self.runs, "prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens,
+            "total_tokens": self.tokens, "cached_tokens": self.cached_tokens, "cost_usd": self.cost_micros / 1e6}
 
 
 class SessionRecord(msgspec.Struct, kw_only=True):

@@ -13,6 +13,7 @@ from iop.cli.listings import events_command, nodes_command, runs_command, sessio
 from iop.cli.node import node_group
 from iop.cli.run import cancel_command, run_command, tail_command
 from iop.cli.up import up_command
+from iop.cli.usage import usage_command
 from iop.cli.verify import verify_command
 
 
@@ -34,5 +35,5 @@ def main(context: click.Context, state: str | None) -> None:
 
 for _command in (up_command, run_command, nodes_command, runs_command, show_command, tail_command, cancel_command,
                  verify_command, drain_command,
-                 events_command, sessions_command, node_group, keys_group, tls_group, join_command):
+                 events_command, sessions_command, usage_command, node_group, keys_group, tls_group, join_command):
     main.add_command(_command)

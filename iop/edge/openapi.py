@@ -27,8 +27,11 @@ _EVENT: Schema = {"type": "object", "properties": {
 _RUN: Schema = {"type": "object", "properties": {
     "run_id": _STRING, "state": {"enum": ["queued", "placed", "running", "disconnected", "completed", "failed", "cancelled",
                                           "unknown"]},
-    "adapter": _STRING, "target": _STRING, "node_id": _NULLABLE, "attempt": {"type": "integer"}, "session_id": _NULLABLE,
-    "created_at": _NULLABLE, "placed_at": _NULLABLE, "started_at": _NULLABLE, "ended_at": _NULLABLE,
+    "adapter": _STRING, "target": _STRING, "alias": {**_NULLABLE, "description": "the name it was asked by"},
+    "node_id": _NULLABLE, "placement": {**_NULLABLE, "description": "why it went to its node"},
+    "attempt": {"type": "integer"}, "session_id": _NULLABLE,
+    "created_at": _NULLABLE, "placed_at": _NULLABLE, "started_at": _NULLABLE, "first_output_at": _NULLABLE,
+    "ended_at": _NULLABLE,
     "outcome": {"type": ["object", "null"]}, "usage": {"type": ["object", "null"]}, "totals": {"type": ["object", "null"]},
     "incomplete": {"type": "boolean", "description": "events of it are lost; a `gap` event stands in their place"},
     "source": {"type": "object"}}, "required": ["run_id", "state"]}
@@ -45,6 +48,13 @@ _VERIFICATION: Schema = {"type": "object", "properties": {
     "required": ["run_id", "state", "whole", "checked", "events", "bytes", "digest", "told", "gaps", "late", "faults"]}
 
 
+_USAGE: Schema = {"type": "object", "properties": {
+    "key": {**_STRING, "description": "the owner of the keys"}, "model": {**_STRING, "description": "ADAPTER/TARGET"},
+    "node": _STRING, "cost_usd": {"type": "number"}, "runs": {"type": "integer"}, "prompt_tokens": {"type": "integer"},
+    "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"}, "cached_tokens": {"type": "integer"}},
+    "required": ["runs", "total_tokens"]}
+
+
 def _listing(name: str, item: Schema, **more: Schema) -> Schema:
     return {"type": "object", "properties": {name: {"type": "array", "items": item}, **more}, "required": [name]}
 
@@ -55,7 +65,7 @@ _ANSWERS: dict[str, Schema] = {
     "chat": _OBJECT, "completion": _OBJECT, "passed": {}, "model_of_apis": _OBJECT, "run": _RUN,
     "submitted": {"type": "object", "properties": {"run_id": _STRING, "state": _STRING},
                   "required": ["run_id", "state"]},
-    "verification": _VERIFICATION,
+    "verification": _VERIFICATION, "usage": _listing("usage", _USAGE),
     "runs": _listing("runs", _RUN, next=_NULLABLE), "nodes": _listing("nodes", _OBJECT),
     "sessions": _listing("sessions", _OBJECT), "models": _listing("models", _OBJECT),
     "models_of_apis": _listing("data", _OBJECT, object=_STRING, has_more={"type": "boolean"}, first_id=_NULLABLE,

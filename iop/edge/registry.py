@@ -286,11 +286,22 @@ class Registry:
                            "the targets.")
 
     def models(self) -> list[ModelEntry]:
-        ready: set[Name] = {name for node in self for name, offer in node.offers.items()
-                            if node.up and node.placeable and not node.takes_nothing and offer.ready}
-        return [ModelEntry(name=alias, adapter=names[0][0], target=names[0][1], created_us=self._started_us,
-                           ready=any(name in ready for name in names))
+        ready: dict[Name, list[TargetView]] = {}
+        for node in self:
+            if node.up and node.placeable and not node.takes_nothing:
+                for name, offer in node.offers.items():
+                    if offer.ready:
+                        ready.setdefault(name, []).append(offer)
+        return [_model(alias, names, [offer for name in names for offer in ready.get(name, ())], self._started_us)
                 for alias, names in sorted(self.aliases().items())]
+
+
+def _model(alias: str, names: Sequence[Name], ready: list[TargetView], created_us: int) -> ModelEntry:
+    warm = {offer.warm for offer in ready}
+    return ModelEntry(
+        name=alias, adapter=names[0][0], target=names[0][1], created_us=created_us, ready=bool(ready),
+        context_tokens=min((offer.context_tokens for offer in ready if offer.context_tokens), default=0),
+        warm=True if True in warm else False if warm == {False} else None)
 
 
 def _alike(one: Name, other: Name) -> bool:

@@ -13,10 +13,12 @@ from iop.edge.models.routes_messages import MessagesRoutes
 from iop.edge.models.routes_names import NameRoutes
 from iop.edge.models.routes_openai import OpenAIRoutes
 from iop.edge.models.routes_passing import PassingRoutes
+from iop.edge.models.routes_responses import ResponseRoutes
 from iop.edge.openapi import document
 from iop.edge.routes_health import HealthRoutes
 from iop.edge.routes_nodes import NodeRoutes
 from iop.edge.routes_runs import RunRoutes
+from iop.edge.routes_usage import UsageRoutes
 from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
 from iop.metrics import Metrics
@@ -37,9 +39,10 @@ def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: 
 
     asking = Asking(edge, clock)
     routes = [
-        *RunRoutes(edge, config.body_bytes).routes(), *NodeRoutes(edge).routes(),
+        *RunRoutes(edge, config.body_bytes).routes(), *NodeRoutes(edge).routes(), *UsageRoutes(edge).routes(),
         *OpenAIRoutes(asking, config.body_bytes, config.heartbeat).routes(),
         *MessagesRoutes(asking, config.body_bytes).routes(),
+        *ResponseRoutes(edge, asking, config.body_bytes).routes(),
         *PassingRoutes(asking, config.body_bytes).routes(), *NameRoutes(edge).routes(),
         *HealthRoutes(edge, metrics).routes(),
         Route("GET", "/api/v1/openapi.json", PUBLIC, openapi, "This document", answer="object"),

@@ -127,7 +127,7 @@ class RunRoutes:
     async def list(self, request: Request) -> Response:
         asked = request.query(RunsQuery)
         query = RunQuery(state=asked.state, adapter=asked.adapter, target=asked.target, node_id=asked.node,
-                         session_id=asked.session, principal=_owner(request.principal), since_us=since_us(asked.since),
+                         session_id=asked.session, principal=owner_of(request.principal), since_us=since_us(asked.since),
                          limit=asked.limit, cursor=asked.cursor)
         records, following = await self._edge.runs(query)
         return json_response({"runs": [record.as_dict() for record in records], "next": following or None})
@@ -184,7 +184,7 @@ class RunRoutes:
         if not is_run_id(run_id):
             raise NoSuchRun()
         record = await self._edge.run(run_id)
-        owner = _owner(request.principal)
+        owner = owner_of(request.principal)
         if owner and record.principal != owner:
             raise NoSuchRun()
         return record
@@ -263,6 +263,6 @@ def _told(record: RunRecord, headers: dict[str, str] | None = None) -> Response:
     return json_response({"run_id": record.run_id, "state": record.state}, 202, headers)
 
 
-def _owner(principal: Principal) -> str:
+def owner_of(principal: Principal) -> str:
     """Whose runs the key may see; "" for all."""
     return "" if principal.may(ADMIN) else principal.name

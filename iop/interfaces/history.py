@@ -42,6 +42,9 @@ class IHistory(Interface):
     def runs(query):
         """Fires with ([RunRecord], next cursor or ''), newest first, for a RunQuery (iop.records)."""
 
+    def usage(query):
+        """Fires with [UsageRow] for a UsageQuery (iop.records), the most tokens first."""
+
     def open_runs():
         """Fires with the RunRecords that have not ended."""
 

@@ -17,7 +17,7 @@ from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
 from iop.proto.link_pb2 import Frame
 from iop.proto.run_pb2 import EventBatch
-from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
+from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord, UsageQuery
 from iop.runs import EventId
 from iop.store import reader, tables
 from iop.store.engine import parse_url
@@ -119,6 +119,9 @@ class History:
     def runs(self, query: RunQuery) -> Deferred:
         """The records of a list come without their `request`."""
         return self._store.read(partial(reader.runs, query=query))
+
+    def usage(self, query: UsageQuery) -> Deferred:
+        return self._store.read(partial(reader.usage, query=query))
 
     def open_runs(self) -> Deferred:
         return self._store.read(reader.open_runs)

@@ -21,7 +21,7 @@ from iop.errors import Conflict, HistoryUnavailable, IOPError, NoSuchRun
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
 from iop.proto.link_pb2 import Frame
-from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
+from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord, UsageQuery, UsageRow
 from iop.runs import EventId
 from iop.testing.runs import matches
 from iop.wholeness import Checker, Findings
@@ -199,6 +199,21 @@ class FakeHistory:
             if kept_id == run_id:
                 checker.late(attempt, first_seq, first_seq + _count(packed) - 1)
         return succeed(checker.findings())
+
+    def usage(self, query: UsageQuery) -> Deferred[list[UsageRow]]:
+        rows: dict[tuple[str, ...], UsageRow] = {}
+        for run in self.kept.runs.values():
+            if not query.since_us <= run.created_us < (query.until_us or 2 ** 62):
+                continue
+            if query.principal and run.principal != query.principal:
+                continue
+            names = {"key": run.principal, "model": f"{run.adapter}/{run.target}", "node": run.node_id}
+            group = {name: names[name] for name in query.by}
+            row = rows.setdefault(tuple(group.values()), UsageRow(**group))
+            row.runs += 1
+            for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_micros"):
+                setattr(row, name, getattr(row, name) + getattr(run, name))
+        return succeed(sorted(rows.values(), key=lambda row: (-row.tokens, -row.runs, row.key, row.model, row.node)))
 
     def append_event(self, event: node_pb2.EdgeNodeEvent) -> Deferred[int]:
         stored = node_pb2.EdgeNodeEvent()

@@ -114,3 +114,18 @@ def test_what_does_not_fit_together_is_usage(iop: Any, words: tuple[str, ...]) -
 def test_a_node_that_is_not_there_is_exit_code_3(iop: Any) -> None:
     result, _ = iop([ApiError(404, {"code": "no_such_node", "message": "There is no node 'n9'."})], "drain", "n9")
     assert result.exit_code == 3
+
+
+def test_usage_is_a_table_with_the_columns_asked_for(iop: Any) -> None:
+    row = {"key": "anna", "model": "ollama/qwen2.5-coder:32b", "node": "workshop", "runs": 12345, "prompt_tokens": 123456789,
+           "completion_tokens": 12345678, "total_tokens": 135802467, "cached_tokens": 98765432, "cost_usd": 0.0}
+    result, edge = iop([{"usage": [row]}], "usage", "--by", "key,model,node")
+    assert edge.asked == [("GET", "/api/v1/usage", None)]
+    head, line = result.stdout.splitlines()
+    assert head.split() == ["KEY", "MODEL", "NODE", "RUNS", "PROMPT", "ANSWER", "CACHED", "TOTAL"]
+    assert line.split() == ["anna", "ollama/qwen2.5-coder:32b", "workshop", "12345", "123456789", "12345678", "98765432",
+                            "135802467"]
+    result, _ = iop([{"usage": [row]}], "usage", "--json")
+    assert json.loads(result.stdout) == row
+    result, _ = iop([{"usage": [row | {"cost_usd": 1.239}]}], "usage")
+    assert "COST" in result.stdout and "$1.24" in result.stdout

@@ -49,6 +49,18 @@ def ids(body):
     return [event.data["id"] for event in parse_events(iter(body.splitlines(keepends=True)))]
 
 
+# --- usage
+
+def test_usage_is_told_by_what_was_asked_for_and_only_to_whom_it_concerns(world):
+    world.submitted()
+    one, = world.call("GET", "/api/v1/usage?by=key,model,node").json["usage"]
+    assert (one["key"], one["model"], one["node"], one["runs"], one["total_tokens"]) == ("op", "openai/tiny", "n1", 1, 0)
+    one, = world.call("GET", "/api/v1/usage?by=total&since=2026-12-01T00:00:00Z").json["usage"]
+    assert "key" not in one and "model" not in one
+    assert world.call("GET", "/api/v1/usage", key=world.client).json["usage"] == []
+    assert world.call("GET", "/api/v1/usage?by=moon").status == 400
+
+
 # --- submit
 
 @pytest.mark.parametrize(("word", "meant"), [("safe", (True, True)), ("never", (True, False)), (None, (False, False))])
