@@ -57,6 +57,9 @@ class NativeEvents:
         if event.type in _ENDS or event.object == "response":
             self._last, self.ended = raw, True
         self.size += len(raw)
+        if event.object == "response" and not event.type:    # it did not stream
+            raw = b'{"type":"response.completed","response":%b}' % raw
+            event.type = "response.completed"
         number = event.sequence_number
         if number is None:
             number = self.next_number
