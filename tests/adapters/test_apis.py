@@ -159,7 +159,8 @@ async def test_a_captured_native_stream_passes_event_for_event(
 
 @pytest_twisted.ensureDeferred
 async def test_what_the_client_says_to_the_backend_travels_and_its_keys_do_not(asked: Asked) -> None:
-    headers = {"anthropic-beta": "x-1", "authorization": "Bearer iop", "x-api-key": "iop", "host": "evil", "x-bad": "a\r\nb: c"}
+    headers = {"anthropic-beta": "x-1", "authorization": "Bearer iop", "x-api-key": "iop", "host": "evil",
+               "x-bad": "a\r\nb: c"}
     call = await asked.ask(settings={"headers": {"X-Team": "blue"}}, api="messages", headers=headers, query="beta=true",
                            body=json.dumps(MESSAGES).encode())
     line, sent, _ = asked.upstream.requests[0]
@@ -319,7 +320,8 @@ async def test_ollamas_raw_generate_is_told_as_completions(asked: Asked) -> None
 
 
 @pytest.mark.parametrize("api", ["api/chat", "api/generate", "api/embed"])
-@pytest.mark.parametrize("body", [{}, {"messages": [], "prompt": "", "input": 5}, {"messages": [1], "prompt": 1, "input": [1]}])
+@pytest.mark.parametrize("body", [{}, {"messages": [], "prompt": "", "input": 5},
+                                  {"messages": [1], "prompt": 1, "input": [1]}])
 @pytest_twisted.ensureDeferred
 async def test_what_is_no_request_of_ollamas_is_refused(upstream: Upstream, api: str, body: dict[str, Any]) -> None:
     run = Started(openai.factory, Tools(Clock()), target("m", url=upstream.url), body=json.dumps(body).encode(), api=api)

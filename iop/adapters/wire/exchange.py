@@ -139,7 +139,8 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
         if reason.check(ResponseDone, PotentialDataLoss):   # without a length the close is the end; proof is elsewhere
             self._finish(None)
         else:
-            self._finish(_own_error(reason) or UpstreamError("The backend's reply broke off before its end."))
+            self._finish(_own_error(reason) or UpstreamError("The backend's reply broke off before its end.",
+                                                            retryable=True))
 
     def _not_answered(self, failure: Failure) -> None:
         self._finish(_translated(failure))
@@ -176,7 +177,7 @@ class Exchange(BodyProtocol):  # type: ignore[misc]
         if self._paused or left > 0:
             self._timer = self._clock.callLater(left if left > 0 else self._idle_s, self._too_late)
             return
-        self.abort(UpstreamError(f"The backend was too slow: {self._limit}.", retryable=not self._has_spoken))
+        self.abort(UpstreamError(f"The backend was too slow: {self._limit}.", retryable=True))
 
 
 def reasons(failure: Failure) -> list[BaseException]:

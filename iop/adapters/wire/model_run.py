@@ -174,7 +174,8 @@ class ModelRun(Execution):
             return error or fault
         if self._reader.done:               # the backend's own last word has come: how the connection ended is no matter
             return None
-        return error or UpstreamError("The backend's stream ended without its end marker; it may be cut.", status=200)
+        return error or UpstreamError("The backend's stream ended without its end marker; it may be cut.", status=200,
+                                      retryable=True)
 
     def _refusal(self, error: IOPError | None = None) -> IOPError:
         """What a reply without 200 amounts to: the backend's own words as far as they came, or why there was none."""
