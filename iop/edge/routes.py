@@ -11,6 +11,7 @@ from iop.config import HttpListen
 from iop.edge.models.asking import Asking
 from iop.edge.models.routes_messages import MessagesRoutes
 from iop.edge.models.routes_names import NameRoutes
+from iop.edge.models.routes_ollama import OllamaRoutes
 from iop.edge.models.routes_openai import OpenAIRoutes
 from iop.edge.models.routes_passing import PassingRoutes
 from iop.edge.models.routes_responses import ResponseRoutes
@@ -44,6 +45,7 @@ def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: 
         *MessagesRoutes(asking, config.body_bytes).routes(),
         *ResponseRoutes(edge, asking, config.body_bytes).routes(),
         *PassingRoutes(asking, config.body_bytes).routes(), *NameRoutes(edge).routes(),
+        *OllamaRoutes(edge, asking, config.body_bytes).routes(),
         *HealthRoutes(edge, metrics).routes(),
         Route("GET", "/api/v1/openapi.json", PUBLIC, openapi, "This document", answer="object"),
     ]

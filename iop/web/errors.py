@@ -21,6 +21,7 @@ _STATUS = {
     "not_found": 404, "no_such_run": 404, "no_such_node": 404, "no_such_target": 404, "no_such_session": 404,
     "request_timeout": 408, "conflict": 409, "cancelled": 409, "too_large": 413, "headers_too_large": 431,
     "queue_full": 429, "rate_limit_exceeded": 429, "insufficient_quota": 429,
+    "not_offered": 501,
     "upstream_error": 502, "node_lost": 502, "node_restarted": 502, "adapter_error": 502, "program_failed": 502,
     "output_limit": 502, "unknown": 502, "supervisor_lost": 502, "spool_corrupt": 502, "history_gap": 502,
     "history_conflict": 502,
@@ -80,6 +81,12 @@ class BadMethod(RequestRefused):
     def __init__(self, message: str = "", *, allow: list[str] | None = None) -> None:
         super().__init__(message)
         self.allow = allow or []
+
+
+class NotOffered(RequestRefused):
+    """This server does not do that."""
+
+    code = "not_offered"
 
 
 class RequestTimeout(RequestRefused):

@@ -38,6 +38,7 @@ class Ending:
         self.kind = ""
         self.outcome = Outcome()
         self.started = False
+        self.started_us = self.ended_us = 0      # Unix time, microseconds
         self.api = ""                # the model API that its chunks belong to, where that is not the run's own
         self.content_type = ""       # of the backend's reply; "" while no model backend has replied
         self.usage: run_pb2.Usage | None = None
@@ -50,6 +51,7 @@ class Ending:
         for event in told:
             kind = event.WhichOneof("kind")
             if kind == "started":
+                self.started_us = event.at_us
                 self._begun(event.started.response)
             elif kind == "usage":
                 self.usage = event.usage
@@ -59,6 +61,7 @@ class Ending:
             elif kind == "gap":
                 self._gap = True
             elif kind in ENDING_KINDS:
+                self.ended_us = event.at_us
                 self.kind, self.outcome = kind, getattr(event, kind)
                 if self._gap and self.completed:     # an answer with a hole in it is none
                     self.kind, self.outcome = "failed", outcome_of(HistoryGap("Part of the answer was lost by the history."))

@@ -56,7 +56,8 @@ def chat_chunk(finish=None, index=0, **delta):
     """A chunk of chat/completions as a backend sends it."""
     choice = {"index": index, "delta": delta, "finish_reason": finish}
     raw = {"id": "up", "object": "chat.completion.chunk", "choices": [choice]}
-    return events.output(delta.get("content") or "", raw=json.dumps(raw).encode())
+    text = delta.get("content")
+    return events.output(text if isinstance(text, str) else "", raw=json.dumps(raw).encode())
 
 
 def tool_chunk(finish=None, **call):

@@ -1,0 +1,164 @@
+"""The Ollama face: what its clients take for an Ollama server (model-apis.md section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from iop.edge.models.affinity import chat_prefix
+from iop.edge.models.asking import Asking
+from iop.edge.models.ollama import CHAT, EMBED, GENERATE, EmbedBody, OllamaBody, OllamaStream
+from iop.edge.models.ollama_names import VERSION, known_name, loaded, shown, tags
+from iop.edge.models.routes_names import find
+from iop.errors import InvalidRequest
+from iop.events import json_encode, now_us, rfc3339
+from iop.interfaces import IEdgeService
+from iop.records import RunRecord
+from iop.web.errors import OLLAMA, NotOffered
+from iop.web.request import Request
+from iop.web.responses import Response, StreamResponse, json_response
+from iop.web.route import PUBLIC, RUN_ERRORS, Route
+
+# What changes the models of a machine is done on that machine, or by an order to its node.
+ELSEWHERE = (("POST", "/api/pull"), ("POST", "/api/push"), ("POST", "/api/create"), ("POST", "/api/copy"),
+             ("DELETE", "/api/delete"), ("POST", "/api/blobs/{digest}"))
+
+
+class OllamaChat(msgspec.Struct, frozen=True):
+    """What IOP itself reads of a body; the rest is the backend's."""
+
+    model: str
+    messages: list[Any] | None = None
+    stream: bool | None = None       # as with Ollama, null is true
+
+
+class OllamaGenerate(msgspec.Struct, frozen=True):
+    model: str
+    prompt: str | None = None
+    suffix: str | None = None
+    system: str | None = None
+    stream: bool | None = None
+
+
+class OllamaEmbed(msgspec.Struct, frozen=True):
+    model: str
+    input: str | list[str] | None = None
+
+
+class OllamaEmbedding(msgspec.Struct, frozen=True):
+    model: str
+    prompt: str = ""
+    options: Any = None
+    keep_alive: Any = None
+
+
+class OllamaShow(msgspec.Struct, frozen=True):
+    """The model's name: `name` is its older field."""
+
+    model: str = ""
+    name: str = ""
+
+
+class OllamaRoutes:
+    """Ollama's API."""
+
+    def __init__(self, edge: IEdgeService, asking: Asking, body_limit: int) -> None:
+        self._edge = edge
+        self._asking = asking
+        self._body_limit = body_limit
+
+    def routes(self) -> list[Route]:
+        return [
+            self._run("chat", self.chat, "Chat, streaming unless told otherwise", OllamaChat, streams=True),
+            self._run("generate", self.generate, "Complete a prompt", OllamaGenerate, streams=True),
+            self._run("embed", self.embed, "Embed texts", OllamaEmbed),
+            self._run("embeddings", self.embeddings, "Embed a text, the older way", OllamaEmbedding),
+            _told("GET", "/api/tags", self.tags, "List the models"),
+            _told("GET", "/api/ps", self.ps, "List the models in memory"),
+            _told("POST", "/api/show", self.show, "Show a model", body=OllamaShow, errors=(404,)),
+            Route("GET", "/api/version", PUBLIC, self.version, "The version of Ollama's API", query=None, dialect=OLLAMA),
+            Route("GET", "/", PUBLIC, self.running, "Whether somebody is here", query=None, dialect=OLLAMA, answer="text",
+                  media="text/plain"),
+            *[_told(method, path, _elsewhere, "Not here: models are managed on their nodes", errors=(501,))
+              for method, path in ELSEWHERE],
+        ]
+
+    def _run(self, name: str, handler: Any, summary: str, body: type[msgspec.Struct], streams: bool = False) -> Route:
+        return Route("POST", f"/api/{name}", "models", handler, summary, body=body, query=None, body_limit=self._body_limit,
+                     dialect=OLLAMA, streams=streams, errors=RUN_ERRORS,
+                     headers=("x-iop-detach", "x-iop-priority", "Idempotency-Key"))
+
+    async def chat(self, request: Request) -> Response | StreamResponse:
+        asked = request.json(OllamaChat)
+        prefix = chat_prefix(asked.messages or ())
+        return await self._answer(request, asked, CHAT, prefix, empty=not asked.messages)
+
+    async def generate(self, request: Request) -> Response | StreamResponse:
+        asked = request.json(OllamaGenerate)
+        prefix = [part for part in (asked.system, asked.prompt) if part]
+        return await self._answer(request, asked, GENERATE, prefix, empty=not (asked.prompt or asked.suffix))
+
+    async def _answer(self, request: Request, asked: OllamaChat | OllamaGenerate, api: str, prefix: Any,
+                      empty: bool) -> Response | StreamResponse:
+        name = known_name(self._edge, asked.model)
+        run = self._asking.run_request(request, name, api, prefix=prefix)
+        if empty and run.adapter != OLLAMA:      # a request to load the model, which is its node's affair
+            return json_response(_load_told(asked.model, api))
+
+        def stream(record: RunRecord) -> OllamaStream:
+            return OllamaStream(record, asked.model, api)
+
+        def body(record: RunRecord) -> OllamaBody:
+            return OllamaBody(record, asked.model, api)
+        return await (self._asking.whole(request, run, body) if asked.stream is False else
+                      self._asking.streamed(request, run, stream))
+
+    async def embed(self, request: Request) -> Response | StreamResponse:
+        asked = request.json(OllamaEmbed)
+        return await self._embedded(request, asked.model, request.body, old=False)
+
+    async def embeddings(self, request: Request) -> Response | StreamResponse:
+        asked = request.json(OllamaEmbedding)
+        body = {"model": asked.model, "input": asked.prompt, "options": asked.options, "keep_alive": asked.keep_alive}
+        told = json_encode({name: value for name, value in body.items() if value is not None})
+        return await self._embedded(request, asked.model, told, old=True)
+
+    async def _embedded(self, request: Request, model: str, body: bytes, old: bool) -> Response | StreamResponse:
+        run = self._asking.run_request(request, known_name(self._edge, model), EMBED, programs=False)
+        run.body = body
+        return await self._asking.whole(request, run, lambda record: EmbedBody(record, model, old))
+
+    async def tags(self, request: Request) -> Response:
+        return json_response(tags(self._edge.models()))
+
+    async def ps(self, request: Request) -> Response:
+        return json_response(loaded(self._edge.models()))
+
+    async def show(self, request: Request) -> Response:
+        asked = request.json(OllamaShow)
+        if not (asked.model or asked.name):
+            raise InvalidRequest("The request has no `model`.")
+        return json_response(shown(find(self._edge, known_name(self._edge, asked.model or asked.name))))
+
+    async def version(self, request: Request) -> Response:
+        return json_response({"version": VERSION})
+
+    async def running(self, request: Request) -> Response:
+        """The words by which Ollama's clients know it; claude probes this path as well."""
+        return Response(200, b"Ollama is running", "text/plain; charset=utf-8")
+
+
+def _told(method: str, path: str, handler: Callable[[Request], Awaitable[Response]], summary: str, **more: Any) -> Route:
+    return Route(method, path, "models", handler, summary, query=None, dialect=OLLAMA, **more)
+
+
+async def _elsewhere(request: Request) -> Response:
+    raise NotOffered(f"{request.path[:100]} is not offered here: models are managed on the nodes that have them.",
+                     hint="Pull or remove it on its machine; `iop nodes` shows which one.")
+
+
+def _load_told(model: str, api: str) -> dict[str, object]:
+    spoken: dict[str, object] = {"message": {"role": "assistant", "content": ""}} if api == CHAT else {"response": ""}
+    return {"model": model, "created_at": rfc3339(now_us()), **spoken, "done": True, "done_reason": "load"}
