@@ -5,9 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable
 
-from twisted.web.http_headers import Headers
-
 from iop.errors import InvalidRequest
+from iop.headers import Headers
 from iop.keys import KeyRing
 from iop.web.auth import authenticate
 from iop.web.cors import Cors
@@ -28,11 +27,11 @@ class Admission:
         self._keyring_of = keyring_of
         self._names = {name.lower() for name in (*LOOPBACK_NAMES, *host_names)}
 
-    def admit(self, method: bytes, target: bytes, version: bytes, headers: Headers,
+    def admit(self, method: bytes, target: bytes, version: str, headers: Headers,
               local_address: str) -> tuple[Request, Route]:
         """The request and its route. Raises an IOPError; the order is: form, Host, route, key, scope."""
         path, query = _split(target)
-        if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+        if version not in ("1.1", "1.0"):
             raise InvalidRequest("Only HTTP/1.1 and HTTP/1.0 are spoken here.")
         _check_framing(version, headers)
         self._check_host(version, headers, local_address)
@@ -46,10 +45,10 @@ class Admission:
             request.principal.require(route.scope)
         return request, route
 
-    def _check_host(self, version: bytes, headers: Headers, local_address: str) -> None:
+    def _check_host(self, version: str, headers: Headers, local_address: str) -> None:
         """Only names that are ours, against DNS rebinding; the address that was connected to is one of them."""
         hosts = headers.getRawHeaders(b"host") or []
-        if len(hosts) > 1 or (not hosts and version == b"HTTP/1.1"):
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
             raise InvalidRequest("One Host header, please.")
         if not hosts:
             return
@@ -84,10 +83,10 @@ def _split(target: bytes) -> tuple[str, str]:
     return path, query
 
 
-def _check_framing(version: bytes, headers: Headers) -> None:
+def _check_framing(version: str, headers: Headers) -> None:
     """Where the body ends must not be a matter of taste (RFC 9112 section 6)."""
     codings = headers.getRawHeaders(b"transfer-encoding")
     if codings is None:
         return
-    if version != b"HTTP/1.1" or len(codings) != 1 or codings[0].lower() != b"chunked":
+    if version != "1.1" or len(codings) != 1 or codings[0].lower() != b"chunked":
         raise InvalidRequest("Transfer-Encoding is `chunked` once, and only in HTTP/1.1.")

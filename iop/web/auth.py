@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from twisted.web.http_headers import Headers
-
 from iop.errors import AuthFailed, Forbidden
+from iop.headers import Headers
 from iop.keys import KeyRing
 
 ADMIN = "admin"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from twisted.web.http_headers import Headers
-
+from iop.headers import Headers
 from iop.web.errors import MANAGEMENT
 from iop.web.request import Request, dialect_of
 from iop.web.responses import Response

@@ -7,9 +7,8 @@ import re
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from twisted.web.http_headers import Headers
-
 from iop.errors import InvalidRequest
+from iop.headers import Headers
 from iop.proto import run_pb2
 from iop.web import strictjson
 from iop.web.auth import NOBODY, Principal

@@ -30,7 +30,6 @@ class IWatcher(Protocol):
 class Site(ServerFactory):
     """Makes Channels."""
 
-    protocol = Channel
     noisy = False
 
     def __init__(self, admission: Admission, clock: IReactorTime, watcher: IWatcher | None = None) -> None:
@@ -44,10 +43,7 @@ class Site(ServerFactory):
         self._sweep.clock = clock
 
     def buildProtocol(self, addr: object) -> Channel:
-        channel = Channel()
-        channel.site = self
-        channel.factory = self
-        return channel
+        return Channel(self)
 
     def startFactory(self) -> None:
         if not self._sweep.running:
@@ -76,7 +72,7 @@ class Site(ServerFactory):
         Fires when all are gone, and whoever waited on them has been told.
         """
         for channel in list(self.channels):
-            channel.transport.abortConnection()
+            channel.abort()
         emptied: Deferred[None] = Deferred()
         self._emptied.append(emptied)
         self._tell_emptied()
