@@ -92,9 +92,10 @@ class Pump:
     def _wrote(self, pieces: list[bytes]) -> bool:
         if self._closed:
             return False
-        if pieces:
+        data = b"".join(pieces)
+        if data:                 # an empty write would be the end of a chunked body
             self._written_at = self._now()
-            self._write(b"".join(pieces))
+            self._write(data)
         if self._source.ended:
             self._finish(True)
             return False

@@ -61,6 +61,12 @@ def test_it_takes_until_there_is_nothing():
     assert not done
 
 
+def test_pieces_without_a_byte_are_not_written_and_more_is_asked_for():
+    source = Source([b"a"], [b""], [b"", b"b"], [b""], "end")
+    _, written, done = pumped(source)
+    assert (written, done) == ([b"a", b"b"], [True])
+
+
 def test_it_waits_for_history_and_goes_on():
     page = Deferred()
     source = Source(page, [b"b"], "end")
