@@ -102,6 +102,13 @@ class QueueConfig(_Strict):
     deadline_s: Seconds = 600
 
 
+class Price(_Strict):
+    """Of a model, in dollars for a million tokens."""
+
+    input: Annotated[float, Meta(ge=0, le=10 ** 6)] = 0.0
+    output: Annotated[float, Meta(ge=0, le=10 ** 6)] = 0.0
+
+
 class EdgeIdentity(_Strict):
     id: Id = "edge"
     state: str = "state"
@@ -118,6 +125,7 @@ class _EdgeFile(_Strict):
     keys: str = "keys.yaml"
     queue: QueueConfig = QueueConfig()
     limits: LimitsConfig = LimitsConfig()
+    prices: dict[Name, Price] = {}
     nodes: list[dict[str, Any]] = []
 
 
@@ -156,6 +164,7 @@ class EdgeConfig(_Config, frozen=True, kw_only=True):
     queue: QueueConfig
     limits: LimitsConfig
     nodes: list[NodeEntry]
+    prices: dict[str, Price] = {}    # by alias, ADAPTER/TARGET or target
 
     @property
     def state(self) -> str:
@@ -233,7 +242,7 @@ def load_edge(file: str) -> EdgeConfig:
         nodes.append(NodeEntry(id=node.id, labels=node.labels,
                                adapters=read_adapters(document, node.adapters, (*path, "adapters"))))
     return EdgeConfig(file=file, edge=parsed.edge, listen=parsed.listen, history=parsed.history, keys=parsed.keys,
-                      queue=parsed.queue, limits=parsed.limits, nodes=nodes, document=document)
+                      queue=parsed.queue, limits=parsed.limits, nodes=nodes, prices=parsed.prices, document=document)
 
 
 def load_node(file: str) -> NodeConfig:

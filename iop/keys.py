@@ -7,15 +7,18 @@ right hash for a random secret of 256 bits (4.7 us; bcrypt would hold the reacto
 from __future__ import annotations
 
 import base64
+import fnmatch
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from iop import yamlfile
 from iop.errors import AuthFailed, ConfigError
@@ -29,6 +32,37 @@ SCOPES = ("runs:read", "runs:write", "programs", "models", "nodes:read", "nodes:
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
+Count = Annotated[int, Meta(ge=0, le=10 ** 15)]
+Dollars = Annotated[float, Meta(ge=0, le=10 ** 9)]
+Priority = Annotated[int, Meta(ge=-1000, le=1000)]
+
+
+class KeyLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
+    """What the owner of a key may use; 0 and nothing mean: without limit. Of two keys of one owner the tighter counts."""
+
+    requests_per_minute: Count = 0
+    tokens_per_minute: Count = 0
+    concurrency: Count = 0           # runs at work at once; more wait in the queue
+    tokens_per_day: Count = 0        # days and months begin at midnight UTC
+    tokens_per_month: Count = 0
+    cost_per_day: Dollars = 0.0
+    cost_per_month: Dollars = 0.0
+    max_priority: Priority | None = None
+    models: list[str] = []           # names of models and targets; * stands for any text
+
+    @property
+    def budgeted(self) -> bool:
+        return bool(self.tokens_per_day or self.tokens_per_month or self.cost_per_day or self.cost_per_month)
+
+    def lets(self, names: Iterable[str]) -> bool:
+        """Whether one of these names of a model is allowed."""
+        return not self.models or any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in self.models)
+
+
+NO_LIMITS = KeyLimits()
+NUMBERS = tuple(name for name in KeyLimits.__struct_fields__ if name not in ("max_priority", "models"))
+
+
 class Key(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One key, without its secret. `owner`: the node's id, or the client's name. `scopes` of a node are empty."""
 
@@ -39,6 +73,7 @@ class Key(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
     scopes: list[str] = []
     not_after: int = 0               # Unix seconds; 0: no end
     created: int = 0
+    limits: KeyLimits = NO_LIMITS    # of an API key
 
     def valid_at(self, now_s: float) -> bool:
         return not self.not_after or now_s < self.not_after
@@ -48,12 +83,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     keys: list[Key] = []
 
 
-def make_key(kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0) -> tuple[Key, str]:
+def make_key(kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0,
+             limits: KeyLimits = NO_LIMITS) -> tuple[Key, str]:
     """A new key and its text, which is shown once and never stored by the edge."""
     keyid = base64.b32encode(os.urandom(10)).decode("ascii").lower()
     secret = secrets.token_urlsafe(32)
     key = Key(keyid=keyid, kind=kind, owner=owner, sha256=hashlib.sha256(secret.encode()).hexdigest(),
-              scopes=scopes or [], not_after=not_after, created=int(time.time()))
+              scopes=scopes or [], not_after=not_after, created=int(time.time()), limits=limits)
     return key, f"iop{KINDS[kind]}_{keyid}_{secret}"
 
 
@@ -63,6 +99,8 @@ class KeyRing:
     def __init__(self, keys: list[Key], now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._keys = {key.keyid: key for key in keys}
+        self._limited = {key.owner: [one for one in keys if one.owner == key.owner and one.kind == "api"]
+                         for key in keys if key.limits != NO_LIMITS}
 
     @property
     def keys(self) -> list[Key]:
@@ -79,6 +117,16 @@ class KeyRing:
         if wrong_kind or key is None or not right or key.kind != kind or not key.valid_at(self._now()):
             raise AuthFailed()
         return key
+
+    def limits_of(self, owner: str) -> list[KeyLimits]:
+        """Those of the owner's keys that are valid now; none where none of them has any."""
+        keys = self._limited.get(owner)
+        return [key.limits for key in keys if key.valid_at(self._now())] if keys else []
+
+    @property
+    def budgeted(self) -> bool:
+        """Whether some key has a budget for a day or a month."""
+        return any(key.limits.budgeted for keys in self._limited.values() for key in keys)
 
     def holds(self, key: Key) -> bool:
         """Whether a key that was verified before still is one."""
@@ -106,13 +154,22 @@ def load_keys(file: StrPath) -> list[Key]:
 
 def save_keys(file: StrPath, keys: list[Key]) -> None:
     """Write keys.yaml, 0600, atomically."""
-    body = yamlfile.dump({"keys": [msgspec.structs.asdict(key) for key in keys]})
+    body = yamlfile.dump({"keys": [_plain(key) for key in keys]})
     write_private(file, ("# Keys of this edge: hashes only. Made with `iop keys`.\n" + body).encode())
 
 
-def add_key(file: StrPath, kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0) -> tuple[Key, str]:
+def _plain(key: Key) -> dict[str, object]:
+    """As the file has it; limits only where there are some."""
+    values = msgspec.structs.asdict(key) | {"limits": msgspec.to_builtins(key.limits)}
+    if not values["limits"]:
+        del values["limits"]
+    return values
+
+
+def add_key(file: StrPath, kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0,
+            limits: KeyLimits = NO_LIMITS) -> tuple[Key, str]:
     """Make a key and write it into keys.yaml, beside those that are there; the key and its text."""
-    key, text = make_key(kind, owner, scopes, not_after=not_after)
+    key, text = make_key(kind, owner, scopes, not_after=not_after, limits=limits)
     save_keys(file, [*load_keys(file), key])
     return key, text
 

@@ -16,6 +16,7 @@ from iop.adapters.mock import MockSettings
 from iop.adapters.ollama import OllamaSettings
 from iop.adapters.openai import OpenAISettings
 from iop.adapters.vllm import VllmSettings
+from iop.keys import KeyLimits
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "configuration.md").read_text()
 REQUIRED = "*required*"
@@ -75,6 +76,10 @@ def test_every_key_of_node_yaml_stands_there():
 def test_every_key_of_a_target_stands_there():
     assert documented("Targets") == settings(config.TargetCommon) | {"limits": "{}"}
     assert documented("Limits") == keys_of(config.LimitsConfig)
+
+
+def test_every_limit_of_a_key_stands_there():
+    assert documented("keys.yaml") == settings(KeyLimits)
 
 
 @pytest.mark.parametrize(("adapter", "kind"), [("cli", CliSettings), ("openai", OpenAISettings), ("ollama", OllamaSettings),

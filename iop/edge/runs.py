@@ -6,14 +6,16 @@ Decides nothing about nodes: the dispatcher places, the links report, and both t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from iop.config import Price
 from iop.edge.cursor import RunCursor
 from iop.edge.packing import pack
+from iop.edge.prices import cost_micros
 from iop.edge.recorder import Recorder
 from iop.edge.run import Run
 from iop.edge.runlog import Entry, RunLog
@@ -42,6 +44,7 @@ class Runs:
         self._on_ended: Callable[[Run, Outcome], object] = _nobody
         self._on_committed: Callable[[Run, EventId], object] = _nobody
         self._on_refused: Callable[[Run, IOPError], object] = _nobody
+        self.prices: Mapping[str, Price] = {}
         self.recorder = Recorder(history, clock, self._written, self._refused)
 
     def tell(self, *, started: Callable[[Run], object], ended: Callable[[Run, Outcome], object],
@@ -150,7 +153,7 @@ class Runs:
             "state": kind, "ended_us": now_us(), "outcome": outcome.SerializeToString(), "outcome_code": outcome.code,
             "output_text": run.log.output_text(), "first_output_us": run.record.first_output_us,
             "prompt_tokens": outcome.usage.prompt_tokens, "completion_tokens": outcome.usage.completion_tokens,
-            "cached_tokens": outcome.usage.cached_tokens, "cost_micros": round(outcome.usage.cost_usd * 1e6)}
+            "cached_tokens": outcome.usage.cached_tokens, "cost_micros": cost_micros(self.prices, run.record, outcome.usage)}
         _apply(run.record, changes)
         self.recorder.write(run, entry, changes)
         self._on_ended(run, outcome)

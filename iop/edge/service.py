@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from iop.config import EdgeConfig
-from iop.edge import health, recovery, submit
+from iop.edge import health, recovery
 from iop.edge.absence import Absences
 from iop.edge.acks import Acks
 from iop.edge.bus import Bus
@@ -20,6 +20,7 @@ from iop.edge.configs import Configs
 from iop.edge.cursor import RunCursor
 from iop.edge.dispatch import Dispatcher
 from iop.edge.greeter import NodeGreeter
+from iop.edge.intake import Intake
 from iop.edge.late import Late
 from iop.edge.nodefile import NodeFile
 from iop.edge.nodes import Desk
@@ -30,7 +31,7 @@ from iop.edge.registry import Registry
 from iop.edge.review import Review
 from iop.edge.run import Run
 from iop.edge.runs import Runs
-from iop.edge.sessions import Sessions, check_session_id
+from iop.edge.sessions import Sessions
 from iop.edge.slots import Slots
 from iop.errors import Conflict, Draining, InvalidRequest, LinkDown
 from iop.events import now_us
@@ -38,7 +39,7 @@ from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
 from iop.link.calls import Calls
 from iop.proto.node_pb2 import EdgeNodeEvent, NodeCommandResponse
-from iop.proto.run_pb2 import EventBatch, RunInput, RunRequest, Source
+from iop.proto.run_pb2 import EventBatch, Outcome, RunInput, RunRequest, Source
 from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, UsageQuery, UsageRow
 from iop.runs import EventId
 from iop.wholeness import Findings
@@ -73,8 +74,10 @@ class EdgeService:
         self._bus = Bus(history, clock)
         self._sessions = Sessions(history)
         self._runs = Runs(history, clock, config.edge.tail_bytes)
-        self._dispatcher = Dispatcher(history, self._runs, self._registry, Slots(self._registry, self._sessions),
-                                      self._queue, self._bus, clock)
+        self._intake = Intake(history, self._registry, lambda: self.keyring, self._queue_s, clock)
+        self._dispatcher = Dispatcher(
+            history, self._runs, self._registry, Slots(self._registry, self._sessions, self._intake.allowances.concurrency),
+            self._queue, self._bus, clock)
         self._clients = Clients(self._runs, self._dispatcher, clock)
         self._absences = Absences(self._runs, clock, config.edge.lost_after_s)
         self._configs = Configs(now_us())
@@ -86,7 +89,7 @@ class EdgeService:
         self._lag = health.LagProbe(clock)
         self._expiry: Any = None
         acks = Acks(self._registry, clock)
-        self._runs.tell(started=self._run_started, ended=self._dispatcher.ended, committed=acks.committed,
+        self._runs.tell(started=self._run_started, ended=self._run_ended, committed=acks.committed,
                         refused=self._dispatcher.refused)
         self.greeter = NodeGreeter(lambda: self.keyring, Desk(
             history=history, late=Late(history), registry=self._registry, runs=self._runs, dispatcher=self._dispatcher,
@@ -103,6 +106,7 @@ class EdgeService:
     async def _begin(self) -> None:
         self._node_file.load(self._registry)
         await self._sessions.load()
+        await self._intake.load()
         await recovery.recover(self._history, self._runs, self._dispatcher, self._absences)
         self._clients.expect()
         self._lag.start()
@@ -128,6 +132,7 @@ class EdgeService:
         self._config = config
         self._registry.configured(config.nodes)
         self._queue.limit = config.queue.limit
+        self._runs.prices = config.prices
         self._absences.lost_after_s = config.edge.lost_after_s
         return self._configs.replace(config.nodes, config.limits)
 
@@ -140,6 +145,8 @@ class EdgeService:
             if node.ready and (node.node_id in changed or node.edge_labels != labels.get(node.node_id, {})):
                 node.link.send("node_config_payload", self._configs.changes(node))
         self.keyring = keyring
+        _start(self._intake.load()).addErrback(
+            lambda failure: log.warn("what keys have used is not read again: {trouble}", trouble=failure.getErrorMessage()))
         self._close_expired()
         self._dispatcher.pump()
         self._bus.tell("config_reloaded", nodes=sorted(changed))
@@ -167,16 +174,7 @@ class EdgeService:
     async def _submit(self, request: RunRequest, source: Source, key: str | None) -> RunRecord:
         if self._stopping:
             raise Draining(STOPPING)
-        submit.check(request)
-        if request.session_id:
-            check_session_id(request.session_id)
-        if key is not None:
-            submit.check_idempotency_key(key)
-        named = self._registry.named(request.adapter, request.target)
-        adapter, target = named.names[0]
-        stored = submit.stored_request(request, source, adapter, target, queue_s=self._queue_s(adapter, target),
-                                       retry_safe=self._registry.retry_safe(named.names))
-        return await self._dispatcher.accept(submit.record_of(stored, key, named.alias, named.node_id), stored)
+        return await self._dispatcher.accept(*self._intake.take(request, source, key))
 
     def _queue_s(self, adapter: str, target: str) -> float:
         return self._configs.queue_s(adapter, target) or self._config.limits.queue_s or self._config.queue.deadline_s
@@ -264,6 +262,11 @@ class EdgeService:
         self._bus.tell("run_started", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
                        attempt=run.record.attempt)
 
+    def _run_ended(self, run: Run, outcome: Outcome) -> None:
+        record = run.record
+        self._intake.allowances.charge(record.principal, record.prompt_tokens + record.completion_tokens, record.cost_micros)
+        self._dispatcher.ended(run, outcome)
+
     # --- models and nodes -------------------------------------------------------------------------------------------
 
     def models(self) -> list[ModelEntry]:
@@ -275,6 +278,9 @@ class EdgeService:
     def targets(self, model: str) -> list[tuple[str, str, str]]:
         named = self._registry.find(model)
         return [(adapter, target, named.node_id) for adapter, target in named.names]
+
+    def allowance(self, principal: str) -> dict[str, str]:
+        return self._intake.allowances.headers(principal)
 
     def nodes(self) -> list[NodeView]:
         return [node.view() for node in self._registry]

@@ -44,6 +44,7 @@ class FakeEdge:
         self.asked: list[tuple[str, run_pb2.Source | None]] = []
         self.answers: dict[str, node_pb2.NodeCommandResponse] = {}   # by command line
         self.sessions_by_id: dict[str, SessionRecord] = {}
+        self.left: dict[str, dict[str, str]] = {}      # what allowance() tells of a principal
         self.life: list[node_pb2.EdgeNodeEvent] = []
         self.healthy: dict[str, object] = {"ready": True, "reasons": [], "reactor_lag_ms": 0.5, "history_backlog": 0,
                                            "nodes_up": 1, "runs_open": 0}
@@ -200,6 +201,9 @@ class FakeEdge:
 
     def targets(self, model: str) -> list[tuple[str, str, str]]:
         return [self.resolve(model)]
+
+    def allowance(self, principal: str) -> dict[str, str]:
+        return dict(self.left.get(principal, {}))
 
     def nodes(self) -> list[NodeView]:
         return list(self.nodes_by_id.values())

@@ -130,13 +130,14 @@ class FakeNode:
 class FakeEdge:
     """The real EdgeService, with all around it in memory."""
 
-    def __init__(self, *nodes: NodeEntry, history: FakeHistory | None = None, **fields: Any) -> None:
+    def __init__(self, *nodes: NodeEntry, history: FakeHistory | None = None, keyring: KeyRing | None = None,
+                 **fields: Any) -> None:
         self.clock = Clock()
         self.history = history or FakeHistory()
         self.peers = Peers(self.clock)
         self.tokens: dict[str, str] = {}
         self.keys: list[Any] = []
-        self.service = EdgeService(edge_config(*nodes, **fields), self.history, self.clock, KeyRing([]))
+        self.service = EdgeService(edge_config(*nodes, **fields), self.history, self.clock, keyring or KeyRing([]))
         result_of(self.service.start())
 
     def handler_for(self, hello: Any) -> Any:
@@ -164,10 +165,10 @@ class FakeEdge:
     def kinds(self) -> list[str]:
         return [event.kind for event in self.history.kept.events]
 
-    def restarted(self) -> FakeEdge:
+    def restarted(self, keyring: KeyRing | None = None) -> FakeEdge:
         """Another process on the same history; this one is gone."""
         self.service.stop()
-        return FakeEdge(*self.service._config.nodes, history=FakeHistory(kept=self.history.kept))
+        return FakeEdge(*self.service._config.nodes, history=FakeHistory(kept=self.history.kept), keyring=keyring)
 
 
 def report(request: RunRequest, last: int, *, first: int = 1, open_: bool = True) -> RunReport:

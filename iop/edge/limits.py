@@ -1,0 +1,211 @@
+"""What each owner of keys may use, and has used: token buckets and budgets over a clock that is passed in. Pure.
+
+::
+
+    admit    a request    permission, then budget, then tokens a minute, then requests a minute; the first that fails tells
+    charge   an ending    its tokens and its cost, which nobody can know before
+
+A bucket holds what a minute allows and fills evenly. Tokens are taken when a run ends, so that its level may fall below
+zero: then nothing is admitted until it is above again. How many runs are at work is the queue's affair (iop.edge.slots).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Sequence
+
+from iop.errors import Forbidden, QuotaExhausted, RateLimited
+from iop.keys import NUMBERS, KeyLimits
+from iop.records import UsageRow
+
+MINUTE_S = 60.0
+DAY_US = 86_400_000_000
+
+
+class Bucket:
+    """`capacity` a minute."""
+
+    __slots__ = ("_at_s", "_level", "capacity")
+
+    def __init__(self, capacity: float, now_s: float) -> None:
+        self.capacity = capacity
+        self._level = float(capacity)
+        self._at_s = now_s
+
+    def level(self, now_s: float) -> float:
+        filled = self._level + max(0.0, now_s - self._at_s) * self.capacity / MINUTE_S
+        return min(filled, self.capacity)
+
+    def take(self, amount: float, now_s: float) -> None:
+        """Also more than there is."""
+        self._level, self._at_s = self.level(now_s) - amount, now_s
+
+    def resize(self, capacity: float, now_s: float) -> None:
+        """Another capacity, with as much taken as before."""
+        if capacity != self.capacity:
+            taken = self.capacity - self.level(now_s)
+            self.capacity, self._level, self._at_s = capacity, capacity - taken, now_s
+
+    def wait_s(self, amount: float, now_s: float) -> float:
+        """Until there is so much."""
+        return max(0.0, amount - self.level(now_s)) * MINUTE_S / self.capacity
+
+
+class Spent:
+    """Tokens and cost (millionths of a dollar) of the present day and month, in UTC."""
+
+    __slots__ = ("_day", "_month", "day", "month")
+
+    def __init__(self, now_us: int) -> None:
+        self._day, self._month = day_start_us(now_us), month_start_us(now_us)
+        self.day, self.month = [0, 0], [0, 0]
+
+    def roll(self, now_us: int) -> None:
+        """A day or a month that is over counts no more."""
+        if not self._day <= now_us < self._day + DAY_US:
+            self._day, self.day = day_start_us(now_us), [0, 0]
+            if self._month != (month := month_start_us(now_us)):
+                self._month, self.month = month, [0, 0]
+
+    def add(self, tokens: int, cost_micros: int) -> None:
+        for sums in (self.day, self.month):
+            sums[0] += tokens
+            sums[1] += cost_micros
+
+
+class _Account:
+    """What one owner has used."""
+
+    __slots__ = ("requests", "spent", "tokens")
+
+    def __init__(self, now_us: int) -> None:
+        self.requests: Bucket | None = None
+        self.tokens: Bucket | None = None
+        self.spent = Spent(now_us)
+
+
+class Allowances:
+    """Of all owners. `limits_of(owner)`: the limits of each of the owner's keys; none for an owner without any."""
+
+    def __init__(self, limits_of: Callable[[str], Sequence[KeyLimits]], seconds: Callable[[], float],
+                 now_us: Callable[[], int]) -> None:
+        self._limits_of = limits_of
+        self._seconds = seconds
+        self._now_us = now_us
+        self._accounts: dict[str, _Account] = {}
+
+    def of(self, owner: str) -> KeyLimits | None:
+        """The limits that count; None where there are none. Names are no part of them: see permit()."""
+        found = self._limits_of(owner)
+        return (found[0] if len(found) == 1 else tightest(found)) if found else None
+
+    def permit(self, owner: str, asked: str, targets: Iterable[str]) -> None:
+        """Raises Forbidden where a key of the owner does not allow the name that was asked, nor all that it means."""
+        for limits in self._limits_of(owner):
+            if limits.models and not limits.lets((asked,)) and not all(limits.lets((target,)) for target in targets):
+                raise Forbidden(f"This key may not use {asked[:100]}.")
+
+    def priority(self, owner: str, asked: int) -> int:
+        """How urgent the owner's run may be: no more than that."""
+        limits = self.of(owner)
+        return asked if limits is None or limits.max_priority is None else min(asked, limits.max_priority)
+
+    def concurrency(self, owner: str) -> int:
+        limits = self.of(owner)
+        return limits.concurrency if limits is not None else 0
+
+    def admit(self, owner: str) -> None:
+        """One more request. Raises QuotaExhausted, and RateLimited with the time until it would pass."""
+        limits = self.of(owner)
+        if limits is None:
+            return
+        now_s, account = self._seconds(), self._account(owner, limits)
+        self._check_budget(limits, account.spent)
+        if account.tokens is not None and account.tokens.level(now_s) <= 0:
+            raise _limited(f"The key has used up its {limits.tokens_per_minute} tokens a minute.", account.tokens, now_s)
+        if account.requests is not None:
+            if account.requests.level(now_s) < 1:
+                raise _limited(f"The key has used up its {limits.requests_per_minute} requests a minute.", account.requests,
+                               now_s)
+            account.requests.take(1, now_s)
+
+    def _check_budget(self, limits: KeyLimits, spent: Spent) -> None:
+        for word, (tokens, cost), most_tokens, most_cost in (
+                ("day", spent.day, limits.tokens_per_day, limits.cost_per_day),
+                ("month", spent.month, limits.tokens_per_month, limits.cost_per_month)):
+            if most_tokens and tokens >= most_tokens:
+                raise QuotaExhausted(f"The key has used up its {most_tokens} tokens a {word}.")
+            if most_cost and cost >= most_cost * 1e6:
+                raise QuotaExhausted(f"The key has used up its ${most_cost:.2f} a {word}.")
+
+    def charge(self, owner: str, tokens: int, cost_micros: int) -> None:
+        """A run of the owner has ended."""
+        limits = self.of(owner)
+        if limits is not None and (tokens or cost_micros):
+            account = self._account(owner, limits)
+            account.spent.add(tokens, cost_micros)
+            if account.tokens is not None:
+                account.tokens.take(tokens, self._seconds())
+
+    def load(self, day: Iterable[UsageRow], month: Iterable[UsageRow]) -> None:
+        """What history has of the present day and month, by key: instead of what was known."""
+        now_us = self._now_us()
+        for account in self._accounts.values():
+            account.spent = Spent(now_us)
+        for rows, name in ((day, "day"), (month, "month")):
+            for row in rows:
+                account = self._accounts.setdefault(row.key, _Account(now_us))
+                setattr(account.spent, name, [row.tokens, row.cost_micros])
+
+    def headers(self, owner: str) -> dict[str, str]:
+        """What is left of a minute's requests and tokens, as OpenAI's clients read it; none where there is no limit."""
+        limits = self.of(owner)
+        if limits is None:
+            return {}
+        now_s, account, told = self._seconds(), self._account(owner, limits), {}
+        for name, bucket in (("requests", account.requests), ("tokens", account.tokens)):
+            if bucket is not None:
+                told |= {f"x-ratelimit-limit-{name}": f"{bucket.capacity:.0f}",
+                         f"x-ratelimit-remaining-{name}": str(max(0, int(bucket.level(now_s)))),
+                         f"x-ratelimit-reset-{name}": f"{bucket.wait_s(bucket.capacity, now_s):.3f}s"}
+        return told
+
+    def _account(self, owner: str, limits: KeyLimits) -> _Account:
+        """Brought to the present: its limits may have been changed, and a day may be over."""
+        account = self._accounts.get(owner)
+        if account is None:
+            account = self._accounts[owner] = _Account(self._now_us())
+        account.spent.roll(self._now_us())
+        account.requests = self._bucket(account.requests, limits.requests_per_minute)
+        account.tokens = self._bucket(account.tokens, limits.tokens_per_minute)
+        return account
+
+    def _bucket(self, bucket: Bucket | None, capacity: int) -> Bucket | None:
+        if not capacity:
+            return None
+        if bucket is None:
+            return Bucket(capacity, self._seconds())
+        bucket.resize(capacity, self._seconds())
+        return bucket
+
+
+def tightest(found: Sequence[KeyLimits]) -> KeyLimits:
+    """The least of each, where one is set."""
+    numbers = {name: min((value for limits in found if (value := getattr(limits, name))), default=0) for name in NUMBERS}
+    urgent = min((limits.max_priority for limits in found if limits.max_priority is not None), default=None)
+    return KeyLimits(**numbers, max_priority=urgent)
+
+
+def _limited(sentence: str, bucket: Bucket, now_s: float) -> RateLimited:
+    error = RateLimited(sentence)
+    error.retry_after_s = max(bucket.wait_s(1, now_s), 0.001)
+    return error
+
+
+def day_start_us(now_us: int) -> int:
+    return now_us - now_us % DAY_US
+
+
+def month_start_us(now_us: int) -> int:
+    day = datetime.datetime.fromtimestamp(now_us // 1_000_000, datetime.UTC)
+    return int(day.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp()) * 1_000_000
