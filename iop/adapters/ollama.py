@@ -18,7 +18,7 @@ from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSet
 from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
 from iop.adapters.wire.requests import CHAT, OLLAMA
-from iop.adapters.wire.to_ollama import from_openai, request_body, to_messages
+from iop.adapters.wire.to_ollama import from_openai, request_body, to_messages, unsaid
 from iop.adapters.wire.translators import can_be_told, translated
 from iop.errors import InvalidRequest, IOPError, UpstreamError
 from iop.interfaces import IAdapterFactory
@@ -93,7 +93,8 @@ def _body_request(request: RunRequest, settings: OllamaSettings) -> Asked:
     if not can_be_told(api):
         raise UpstreamError(f"Ollama has no API {api[:80]}.", status=404)
     told = translated(api, body, settings.model)
-    return _chat(request, told.body, settings)._replace(api=CHAT, warnings=told.warnings)
+    asked = _chat(request, told.body, settings)
+    return asked._replace(api=CHAT, warnings=told.warnings + asked.warnings)
 
 
 def _native(api: str, body: dict[str, Any], settings: OllamaSettings) -> Asked:
@@ -111,7 +112,7 @@ def _native(api: str, body: dict[str, Any], settings: OllamaSettings) -> Asked:
 def _chat(request: RunRequest, body: dict[str, Any], settings: OllamaSettings) -> Asked:
     native = from_openai(body, settings.model, settings.options, settings.keep_alive)
     reader = OpenAIReader(request.run_id, request.created_us // 1_000_000, settings.model, streams=native["stream"])
-    return Asked("api/chat", msgspec.json.encode(native), (reader,))
+    return Asked("api/chat", msgspec.json.encode(native), (reader,), warnings=unsaid(body))
 
 
 def _decoded(data: bytes, kind: type) -> Any:

@@ -48,6 +48,10 @@ class _Answer(Resource):
         if self._method == "show":
             return self._json(request, {"modelfile": "", "parameters": "", "template": "", "details": DETAILS,
                                         "model_info": {"general.architecture": "llama"}, "capabilities": ["completion"]}, 0)
+        if self._method == "embed":
+            texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+            return self._json(request, {"model": "tiny", "embeddings": [[float(len(text)), 0.5] for text in texts],
+                                        "total_duration": 1, "load_duration": 1, "prompt_eval_count": 3}, 0)
         if not body.get("stream", True):
             return self._json(request, self._whole(body), 0)
         request.setHeader(b"Content-Type", b"application/x-ndjson")
@@ -116,7 +120,7 @@ class OllamaDouble:
         self.bodies: list[dict[str, Any]] = []
         root, api = Resource(), Resource()
         root.putChild(b"api", api)
-        for method in ("tags", "version", "ps", "show", "chat", "generate"):
+        for method in ("tags", "version", "ps", "show", "chat", "generate", "embed"):
             api.putChild(method.encode(), _Answer(self, method))
         self._site = Site(root)
         self._site.noisy = False

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import ollama as official
 import pytest
 import pytest_twisted
+from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
@@ -52,6 +55,7 @@ def official_reads(url: str) -> dict[str, Any]:
         "generate_stream": [part.response for part in client.generate("tiny", "one two", stream=True)],
         "last": list(client.chat("tiny", user, stream=True))[-1].eval_count,
         "ps": client.ps().models,
+        "embed": client.embed("tiny", ["ab"]).embeddings,
     }
     for name, ask in (("missing", lambda: client.chat("nope", user)),
                       ("broken", lambda: list(client.generate("tiny", "a break", stream=True)))):
@@ -66,6 +70,7 @@ async def test_the_official_client_takes_the_double_for_an_ollama(double: Ollama
     assert await deferToThread(official_reads, double.url) == {
         "tags": ["tiny:latest"], "show": "llama", "chat": "one two", "chat_stream": ["one", " two", ""],
         "generate": "one two", "generate_stream": ["one", " two", ""], "last": 4, "ps": [],
+        "embed": [[2.0, 0.5]],
         "missing": "model 'nope' not found", "broken": "the runner ended unexpectedly"}
 
 
@@ -190,6 +195,69 @@ def test_messages_become_ollamas() -> None:
 def test_what_ollama_cannot_do_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         from_openai(body, "m", {}, None)
+
+
+# --- the other APIs ---
+
+
+def reply_of(run: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run.sink.events[0].started.response)
+    return found
+
+
+@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+@pytest_twisted.ensureDeferred
+async def test_embeddings_are_told_as_openais(double: OllamaDouble, encoding: str | None) -> None:
+    body = {"model": "alias", "input": ["ab", "abc"], "encoding_format": encoding, "dimensions": 2}
+    run = await ran(double, {"options": {"num_ctx": 64}, "keep_alive": "1m"}, body=json.dumps(body).encode(),
+                    api="embeddings")
+    assert double.bodies == [{"model": "tiny", "input": ["ab", "abc"], "dimensions": 2, "options": {"num_ctx": 64},
+                              "keep_alive": "1m"}]
+    assert (run.kind, run.outcome.usage.prompt_tokens) == ("completed", 3) and "api" not in reply_of(run)
+    told = CreateEmbeddingResponse.model_validate_json(run.sink.events[1].raw) if encoding != "base64" else None
+    if told is not None:
+        assert [one.embedding for one in told.data] == [[2.0, 0.5], [3.0, 0.5]] and told.usage.total_tokens == 3
+    else:
+        data = json.loads(run.sink.events[1].raw)["data"]
+        assert [struct.unpack("<2f", base64.b64decode(one["embedding"])) for one in data] == [(2.0, 0.5), (3.0, 0.5)]
+
+
+@pytest_twisted.ensureDeferred
+async def test_embed_passes_as_it_is(double: OllamaDouble) -> None:
+    run = await ran(double, body=b'{"model":"alias","input":"ab","truncate":false}', api="api/embed")
+    assert double.bodies == [{"model": "tiny", "input": "ab", "truncate": False}]
+    assert json.loads(run.sink.events[1].raw)["embeddings"] == [[2.0, 0.5]]
+    assert (run.kind, run.outcome.usage.total_tokens) == ("completed", 3)
+
+
+@pytest.mark.parametrize(("api", "body"), [
+    ("responses", {"input": "one two", "stream": True, "tools": [{"type": "web_search"}]}),
+    ("messages", {"messages": [{"role": "user", "content": "one two"}], "max_tokens": 9, "stream": True}),
+    ("completions", {"prompt": "one two", "stream": True})])
+@pytest_twisted.ensureDeferred
+async def test_every_other_api_is_told_as_a_chat(double: OllamaDouble, api: str, body: dict[str, Any]) -> None:
+    run = await ran(double, body=json.dumps(body).encode(), api=api)
+    assert (run.kind, run.sink.text()) == ("completed", "one two"), run.outcome
+    assert reply_of(run)["api"] == "chat/completions"
+    assert double.bodies[0]["messages"] == [{"role": "user", "content": "one two"}]
+    warned = [event.status.detail for event in run.sink.events if event.WhichOneof("kind") == "status"]
+    assert bool(warned) is (api != "messages")
+
+
+@pytest.mark.parametrize("api", ["rerank", "images/generations", "messages/count_tokens", "audio/speech"])
+@pytest_twisted.ensureDeferred
+async def test_an_api_that_ollama_does_not_have_is_a_404(double: OllamaDouble, api: str) -> None:
+    run = await ran(double, body=b"{}", api=api)
+    assert (run.outcome.code, run.outcome.upstream_status) == ("upstream_error", 404) and api in run.outcome.message
+    assert not double.bodies
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_ollama_has_no_word_for_is_a_warning(double: OllamaDouble) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    run = await ran(double, **chat(logit_bias={"1": 2}, tools=tools, tool_choice="required"))
+    assert run.sink.kinds[:3] == ["started", "status", "status"]
+    assert "logit_bias" in run.sink.events[1].status.detail and "tool_choice" in run.sink.events[2].status.detail
 
 
 def test_answer_formats_are_told() -> None:

@@ -14,7 +14,9 @@ from iop.errors import InvalidRequest
 
 # OpenAI's name -> Ollama's, inside `options`.
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "frequency_penalty": "frequency_penalty",
-            "presence_penalty": "presence_penalty", "max_tokens": "num_predict", "max_completion_tokens": "num_predict"}
+            "presence_penalty": "presence_penalty", "max_tokens": "num_predict", "max_completion_tokens": "num_predict",
+            "top_k": "top_k", "min_p": "min_p", "repeat_penalty": "repeat_penalty"}
+_UNSAID = ("logit_bias", "logprobs", "top_logprobs", "prediction", "audio")
 
 
 def request_body(model: str, messages: Any, options: Mapping[str, Any], keep_alive: str | int | None) -> dict[str, Any]:
@@ -41,10 +43,13 @@ def from_openai(body: Mapping[str, Any], model: str, options: Mapping[str, Any],
         raise InvalidRequest("`messages` must be a list of messages.")
     asked = request_body(model, to_messages(messages), wanted, keep_alive)
     asked["stream"] = body.get("stream") is True
-    if body.get("tools"):
+    if body.get("tools") and body.get("tool_choice") != "none":
         asked["tools"] = body["tools"]
+    template = body.get("chat_template_kwargs")
     if body.get("reasoning_effort") == "none":
-        asked["think"] = False
+        asked["think"] = False                   # other efforts are not told: a model that cannot think would be refused
+    elif isinstance(template, dict) and isinstance(template.get("enable_thinking"), bool):
+        asked["think"] = template["enable_thinking"]
     wish = body.get("response_format")
     if isinstance(wish, dict) and wish.get("type") == "json_object":
         asked["format"] = "json"
@@ -54,6 +59,14 @@ def from_openai(body: Mapping[str, Any], model: str, options: Mapping[str, Any],
     return asked
 
 
+def unsaid(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Sentences about what a chat/completions body asks for and Ollama has no word for."""
+    left = [f"`{name}` was left out: Ollama does not know it." for name in _UNSAID if body.get(name)]
+    if body.get("tools") and body.get("tool_choice") not in (None, "auto", "none"):
+        left.append("`tool_choice` was left out: at Ollama the model alone chooses.")
+    return tuple(left)
+
+
 def to_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """OpenAI's messages as Ollama's: text apart from images, arguments as objects, tool answers by name."""
     names: dict[str, str] = {}
@@ -61,6 +74,9 @@ def to_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for message in messages:
         told: dict[str, Any] = {"role": "system" if message.get("role") == "developer" else message.get("role", "user")}
         told |= _content(message.get("content"))
+        thought = message.get("reasoning_content") or message.get("reasoning")
+        if isinstance(thought, str) and thought:
+            told["thinking"] = thought
         calls = message.get("tool_calls")
         if isinstance(calls, list):
             told["tool_calls"] = [_call(call, names) for call in calls]
