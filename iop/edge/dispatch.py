@@ -39,6 +39,7 @@ MAX_REFUSALS = 5                 # of one run, by nodes; then it ends with the l
 REFUSED_S = 1.0                  # a node that refused a run is not asked again for this long
 STORE_AGAIN_S = 1.0              # when history did not take a placement
 PLACED_AGAIN_S = 10.0            # the least that a run waits which was placed before
+REPORTED_S = 5.0                 # after a start: the longest that what was queued before waits for all nodes to report
 
 log = Logger()
 
@@ -57,6 +58,7 @@ class Dispatcher:
         self._bus = bus
         self._clock = clock
         self._orders = Orders(registry, bus, clock, self._not_answered)
+        self._unreported: Any = None     # the timer of REPORTED_S, while it runs
         self._stopped = False
 
     # --- accepting --------------------------------------------------------------------------------------------------
@@ -164,8 +166,21 @@ class Dispatcher:
                        reason=obstacle.code if obstacle is not None else "")
 
     def resume(self, run: Run) -> None:
-        """Take up a run that was queued before the edge started again."""
+        """Take up a run that was queued before the edge started again. Was history set back meanwhile, a node may have it
+        under way: nothing of the queue is placed before all have reported."""
         self._wait(run, None)
+        if self._unreported is None:
+            self._unreported = self._clock.callLater(REPORTED_S, self._all_reported)
+
+    def reported(self) -> None:
+        """One more node has told what it carries out."""
+        if self._unreported is not None and all(node.ready for node in self._registry):
+            self._unreported.cancel()
+            self._all_reported()
+
+    def _all_reported(self) -> None:
+        self._unreported = None
+        self.pump()
 
     def with_node(self, run: Run) -> None:
         """Take up a run that was, or may have been, with a node then: that node's report will tell."""
@@ -189,7 +204,7 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Place what can be placed now, in fair turns; a run that cannot does not hold up those behind it."""
-        if self._stopped or not len(self._queue):
+        if self._stopped or self._unreported is not None or not len(self._queue):
             return
         walk, now = self._queue.walk(self._slots.full_for), self._clock.seconds()
         while (run := walk.next()) is not None:
@@ -300,6 +315,9 @@ class Dispatcher:
     def stop(self) -> None:
         """Place nothing more."""
         self._stopped = True
+        if self._unreported is not None:
+            self._unreported.cancel()
+            self._unreported = None
         for run in self._queue:
             self._leave_queue(run)
         for run in self._runs:

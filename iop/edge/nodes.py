@@ -138,6 +138,7 @@ class NodeLink:
             self._link.send("verdicts", page)
         self.node.ready = True
         self._desk.absences.returned(self.node.node_id)
+        self._desk.dispatcher.reported()
         unsent = self._reports.settle(self.node.instance)
         self._tell_forgotten(pages)
         self._link.send("node_config_payload", self._desk.configs.whole(self.node))

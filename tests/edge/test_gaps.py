@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from iop.edge.dispatch import REPORTED_S
 from iop.edge.packing import unpack
 from iop.edge.reports import Standing, standing
 from iop.errors import NoSuchRun
@@ -127,7 +128,8 @@ def test_a_run_that_ended_before_anything_of_it_was_kept_is_not_begun_again(edge
     assert again.run(record.run_id).outcome_code == "node_restarted"
 
 
-def test_what_history_has_as_queued_but_a_node_carries_out_is_that_nodes(make_edge: Any) -> None:
+@pytest.mark.parametrize("first", ["n1", "n2"])
+def test_what_history_has_as_queued_but_a_node_carries_out_is_that_nodes(make_edge: Any, first: str) -> None:
     edge = make_edge(entry("n1"), entry("n2"))
     record = edge.submit()
     kept = copy.deepcopy(edge.history.kept)
@@ -135,13 +137,24 @@ def test_what_history_has_as_queued_but_a_node_carries_out_is_that_nodes(make_ed
     request = node.accept()
     node.emit(request, 1, started("mock", "echo"), output("a"))
     again = set_back(edge, kept)
+    other = again.node("n2") if first == "n2" else None
     node = again.node(reports=[report(request, 3, first=3)])
     assert verdicts(node)[request.run_id] == (VERDICT_CONTINUE, 2)
-    assert not again.node("n2").all("run_request")
+    assert not (other or again.node("n2")).all("run_request")
     node.emit(request, 3, output("b"), OK)
     assert seen(again, request.run_id) == ["gap 1+2=1.2", "b", "completed"]
     assert (again.run(record.run_id).state, again.run(record.run_id).node_id) == ("completed", "n1")
     assert again.service.node("n1").running == 0
+
+
+def test_what_was_queued_does_not_wait_long_for_a_node_that_stays_away(make_edge: Any) -> None:
+    edge = make_edge(entry("n1"), entry("n2"))
+    record = edge.submit()
+    again = set_back(edge, copy.deepcopy(edge.history.kept))
+    other = again.node("n2")
+    assert not other.all("run_request")
+    again.clock.advance(REPORTED_S)
+    assert other.last("run_request").run_id == record.run_id
 
 
 def test_a_run_that_history_forgot_is_stopped_and_what_is_let_go_is_told(edge: FakeEdge) -> None:
