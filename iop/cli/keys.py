@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from iop.cli.base import Group, edge_folder_option, examples, json_option
+from iop.cli.keylimits import limit_options, limits_of, limits_text
 from iop.cli.output import print_json, print_table
 from iop.cli.place import find_place
 from iop.config import Id
 from iop.errors import InvalidRequest, NotFound
 from iop.events import rfc3339
-from iop.keys import SCOPES, Key
+from iop.keys import NO_LIMITS, SCOPES, Key
+from iop.rendering import Column
 
 
 class NoSuchKey(NotFound):
@@ -24,7 +27,9 @@ class NoSuchKey(NotFound):
 
 
 @click.group("keys", cls=Group, epilog=examples("iop keys new api ci --scope runs:read --scope runs:write",
-                                                "iop keys new node laptop", "iop keys list", "iop keys revoke KEYID"))
+                                                "iop keys new api anna --requests-per-minute 60 --concurrency 4",
+                                                "iop keys new node laptop", "iop keys list",
+                                                "iop keys set KEYID --tokens-per-day 1000000", "iop keys revoke KEYID"))
 def keys_group() -> None:
     """Make, list and revoke API keys and node tokens. Works on the edge's own files: run it where the edge runs."""
 
@@ -36,25 +41,61 @@ def keys_group() -> None:
 @click.option("--scope", "scopes", metavar="SCOPE", multiple=True, type=click.Choice(SCOPES), help="What an API key may do; "
               f"repeatable: {', '.join(SCOPES)}. Default: all but admin.")
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650), help="Valid this long; default: until revoked.")
+@limit_options
 @json_option
 @edge_folder_option
 @click.pass_context
 def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str, ...], days: int | None, as_json: bool,
-                state: str | None) -> None:
+                state: str | None, **given: Any) -> None:
     """Make a key for OWNER (a client's name, or a node's id) and print it, once."""
-    if kind == "node" and scopes:
-        raise InvalidRequest("A node's token has no scopes.")
+    limits = limits_of(NO_LIMITS, given)
+    if kind == "node" and (scopes or limits != NO_LIMITS):
+        raise InvalidRequest("A node's token has no scopes and no limits.")
     if kind == "node":
         check_node_id(owner)
     place = find_place(state or context.obj)
     granted = list(scopes) or ([scope for scope in SCOPES if scope != "admin"] if kind == "api" else [])
-    key, text, told = place.add(kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0)
+    key, text, told = place.add(kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0,
+                                limits=limits)
     if as_json:
         print_json({"keyid": key.keyid, "key": text, "owner": owner, "scopes": granted, "in_force": told})
         return
     click.echo(text)
     when = "" if told else " It counts from the edge's next start, or SIGHUP."
     click.echo(f"This is shown once; the edge keeps only its hash.{when}", err=True)
+
+
+@keys_group.command("set", epilog=examples("iop keys set KEYID --concurrency 2 --max-priority 0",
+                                           "iop keys set KEYID --tokens-per-day 0     # no limit any more",
+                                           "iop keys set KEYID --model 'qwen*' --model small"))
+@click.argument("keyid")
+@limit_options
+@click.option("--any-priority", is_flag=True, help="No limit of priority any more.")
+@click.option("--any-model", is_flag=True, help="No limit of models any more.")
+@json_option
+@edge_folder_option
+@click.pass_context
+def set_command(context: click.Context, keyid: str, any_priority: bool, any_model: bool, as_json: bool, state: str | None,
+                **given: Any) -> None:
+    """Change the limits of an API key; those that are not named stay. Keys of one owner share what is left."""
+    place = find_place(state or context.obj)
+    keys = place.load()
+    found = [key for key in keys if key.keyid == keyid]
+    if not found:
+        raise NoSuchKey()
+    if found[0].kind != "api":
+        raise InvalidRequest("A node's token has no limits.")
+    limits = limits_of(found[0].limits, given)
+    if any_priority:
+        limits = msgspec.structs.replace(limits, max_priority=None)
+    if any_model:
+        limits = msgspec.structs.replace(limits, models=[])
+    told = place.save([msgspec.structs.replace(key, limits=limits) if key.keyid == keyid else key for key in keys])
+    if as_json:
+        print_json({"keyid": keyid, "limits": msgspec.to_builtins(limits), "in_force": told})
+    else:
+        click.echo(f"{keyid}: {limits_text(msgspec.to_builtins(limits)) or 'no limits'}"
+                   + ("." if told else f"; if an edge runs with {place.keys}, send it SIGHUP."))
 
 
 @keys_group.command("list", epilog=examples("iop keys list --json"))
@@ -67,9 +108,12 @@ def list_command(context: click.Context, as_json: bool, state: str | None) -> No
     if as_json:
         print_json([_row(key) for key in keys])
         return
-    print_table(map(_row, keys), ("keyid", "kind", "owner", ("MADE", lambda row: str(row["created_at"])[:10]),
-                                  ("VALID UNTIL", lambda row: str(row["not_after"] or "-")[:10]),
-                                  ("SCOPES", lambda row: _scopes_text(row["scopes"]))))
+    columns: list[Column] = ["keyid", "kind", "owner", ("MADE", lambda row: str(row["created_at"])[:10]),
+                             ("VALID UNTIL", lambda row: str(row["not_after"] or "-")[:10]),
+                             ("SCOPES", lambda row: _scopes_text(row["scopes"]))]
+    if any(key.limits != NO_LIMITS for key in keys):
+        columns.append(("LIMITS", lambda row: limits_text(row["limits"]) or "-"))
+    print_table(map(_row, keys), columns)
 
 
 @keys_group.command("revoke", epilog=examples("iop keys revoke abcdefghijklmnop"))
@@ -108,4 +152,5 @@ def _scopes_text(scopes: Sequence[str]) -> str:
 
 def _row(key: Key) -> dict[str, object]:
     return {"keyid": key.keyid, "kind": key.kind, "owner": key.owner, "scopes": key.scopes,
-            "created_at": rfc3339(key.created * 1_000_000), "not_after": rfc3339(key.not_after * 1_000_000)}
+            "created_at": rfc3339(key.created * 1_000_000), "not_after": rfc3339(key.not_after * 1_000_000),
+            "limits": msgspec.to_builtins(key.limits)}

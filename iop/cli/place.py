@@ -11,7 +11,7 @@ from iop.cli.owner import as_owner
 from iop.config import EdgeConfig, load_edge
 from iop.errors import ConfigError
 from iop.files import ready_pid
-from iop.keys import Key, add_key, load_keys, save_keys
+from iop.keys import NO_LIMITS, Key, KeyLimits, add_key, load_keys, save_keys
 
 
 class Place:
@@ -26,10 +26,11 @@ class Place:
         with as_owner(self.keys) as file:
             return load_keys(file)
 
-    def add(self, kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0) -> tuple[Key, str, bool]:
+    def add(self, kind: str, owner: str, scopes: list[str] | None = None, *, not_after: int = 0,
+            limits: KeyLimits = NO_LIMITS) -> tuple[Key, str, bool]:
         """A new key, its text, and whether a running edge has been told of it."""
         with as_owner(self.keys) as file:
-            key, text = add_key(file, kind, owner, scopes, not_after=not_after)
+            key, text = add_key(file, kind, owner, scopes, not_after=not_after, limits=limits)
         return key, text, self._reread()
 
     def save(self, keys: list[Key]) -> bool:

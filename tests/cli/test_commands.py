@@ -14,7 +14,7 @@ from iop.cli.find import find_edge
 from iop.cli.main import main
 from iop.config import load_node
 from iop.errors import InvalidRequest
-from iop.keys import KeyRing, load_keys
+from iop.keys import KeyLimits, KeyRing, load_keys
 
 
 @pytest.fixture
@@ -214,6 +214,28 @@ def test_the_edge_that_runs_hears_of_a_change_wherever_its_state_is(iop, tmp_pat
     finally:
         edge.kill(), other.kill()
         edge.wait(), other.wait()
+
+
+def test_the_limits_of_a_key_are_set_changed_and_lifted(iop, edge_folder):
+    made = json.loads(iop("keys", "new", "api", "anna", "--requests-per-minute", "60", "--cost-per-day", "2.5", "--model",
+                          "qwen*", "--max-priority", "0", "--state", edge_folder, "--json").output)
+    key, = load_keys(f"{edge_folder}/keys.yaml")
+    assert key.limits == KeyLimits(requests_per_minute=60, cost_per_day=2.5, models=["qwen*"], max_priority=0)
+    assert "60 requests/min, $2.5/day, priority 0, qwen*" in iop("keys", "list", "--state", edge_folder).output
+    told = iop("keys", "set", made["keyid"], "--concurrency", "2", "--requests-per-minute", "0", "--any-model",
+               "--any-priority", "--state", edge_folder, "--json")
+    assert json.loads(told.output)["limits"] == {"concurrency": 2, "cost_per_day": 2.5}
+    assert load_keys(f"{edge_folder}/keys.yaml")[0].limits == KeyLimits(concurrency=2, cost_per_day=2.5)
+    lifted = iop("keys", "set", made["keyid"], "--concurrency", "0", "--cost-per-day", "0", "--state", edge_folder)
+    assert "no limits" in lifted.output and "limits" not in open(f"{edge_folder}/keys.yaml").read()
+
+
+def test_limits_are_of_api_keys_that_are_there(iop, edge_folder):
+    made = json.loads(iop("keys", "new", "node", "laptop", "--state", edge_folder, "--json").output)
+    assert iop("keys", "set", made["keyid"], "--concurrency", "2", "--state", edge_folder).exit_code == 2
+    assert iop("keys", "set", "nothere", "--concurrency", "2", "--state", edge_folder).exit_code == 3
+    assert iop("keys", "new", "node", "other", "--concurrency", "2", "--state", edge_folder).exit_code == 2
+    assert iop("keys", "new", "api", "x", "--concurrency", "-1", "--state", edge_folder).exit_code == 2
 
 
 def test_keys_are_listed_without_secrets(iop, edge_folder):
