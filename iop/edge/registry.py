@@ -285,6 +285,13 @@ class Registry:
         raise NoSuchTarget(f"There is no model {model[:100]!r} here.", hint="GET /v1/models lists the names, and `iop nodes` "
                            "the targets.")
 
+    def ready(self, model: str) -> bool:
+        """Whether some node could begin a run of what the name means, were it free. Raises NoSuchTarget."""
+        named = self.find(model)
+        return any(node.up and node.placeable and not node.takes_nothing
+                   and any(name in node.offers and node.offers[name].ready for name in named.names)
+                   for node in self._nodes.values() if not named.node_id or node.node_id == named.node_id)
+
     def models(self) -> list[ModelEntry]:
         ready: dict[Name, list[TargetView]] = {}
         for node in self:

@@ -279,6 +279,9 @@ class EdgeService:
         named = self._registry.find(model)
         return [(adapter, target, named.node_id) for adapter, target in named.names]
 
+    def ready(self, model: str) -> bool:
+        return self._registry.ready(model)
+
     def allowance(self, principal: str) -> dict[str, str]:
         return self._intake.allowances.headers(principal)
 

@@ -93,6 +93,9 @@ class IEdgeService(Interface):
         """All that a model name means, as [(adapter, target, node_id or '')]: several where an alias is carried by several
         targets. Raises NoSuchTarget."""
 
+    def ready(model):
+        """bool: whether some node could begin a run of what a model name means, were it free; raises NoSuchTarget."""
+
     def allowance(principal):
         """What is left of the requests and tokens a minute of a principal's keys, as the x-ratelimit-* headers of OpenAI's
         API; {} where its keys have no such limit."""

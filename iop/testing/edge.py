@@ -202,6 +202,10 @@ class FakeEdge:
     def targets(self, model: str) -> list[tuple[str, str, str]]:
         return [self.resolve(model)]
 
+    def ready(self, model: str) -> bool:
+        adapter, target, _ = self.resolve(model)
+        return any(entry.ready for entry in self.models() if (entry.adapter, entry.target) == (adapter, target))
+
     def allowance(self, principal: str) -> dict[str, str]:
         return dict(self.left.get(principal, {}))
 

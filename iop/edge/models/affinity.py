@@ -51,12 +51,12 @@ def _beginning(parts: Iterable[Any]) -> bytes:
     return told[:PREFIX_BYTES]
 
 
-def priority_of(header: Header, limit: int) -> int:
-    """How urgent a run is; never more than `limit`. Raises InvalidRequest."""
+def priority_of(header: Header) -> int:
+    """How urgent a run is meant to be; what its key may is another matter. Raises InvalidRequest."""
     text = header("x-iop-priority")
     if text is None:
-        return min(limit, _CLASSES.get(header("x-claude-code-request-class") or "", 0))
+        return _CLASSES.get(header("x-claude-code-request-class") or "", 0)
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and int(digits[:9]) <= MAX_PRIORITY):
         raise InvalidRequest(f"x-iop-priority is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}.")
-    return min(limit, int(text))
+    return int(text)

@@ -60,16 +60,15 @@ class ModelAnswer:
     async def whole(self, teller: WholeTeller) -> Response:
         """The answer once the run has ended."""
         teller.ending.request_id = self._source.request_id
-        headers: dict[str, str] | None = None
         while not self._reader.ended:
             for entry in await self._take():
                 teller.read(entry)
-            headers = headers or await self._headers(teller.ending)
             if teller.size > WHOLE_BYTES:
-                return self._too_long(teller.ending, headers)
+                return self._too_long(teller.ending, await self._headers(teller.ending))
         self._reader.close()
+        headers = await self._headers(teller.ending)
         if not teller.ending.completed:
-            return failed_response(teller.ending, headers or {})
+            return failed_response(teller.ending, headers)
         return Response(200, teller.body(), teller.media_type, headers)
 
     def _too_long(self, ending: Ending, headers: dict[str, str]) -> Response:
@@ -129,7 +128,7 @@ class ModelAnswer:
             record = await self._edge.run(self.record.run_id)
         except IOPError:         # the answer is worth more than what stands beside it
             record = self.record
-        return answer_headers(record, ending, self._overhead_s)
+        return answer_headers(record, ending, self._overhead_s) | self._edge.allowance(self._source.principal)
 
     @property
     def record(self) -> RunRecord:

@@ -20,16 +20,15 @@ from iop.edge.models.affinity import affinity_of, priority_of
 from iop.edge.models.answer import ModelAnswer
 from iop.edge.models.teller import StreamTeller, WholeTeller
 from iop.edge.routes_runs import PROGRAM_ADAPTERS, idempotency_key
-from iop.errors import InvalidRequest, NoNode
+from iop.errors import InvalidRequest, NoNode, QuotaExhausted, RateLimited
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
 from iop.records import RunRecord
-from iop.web.auth import ADMIN
+from iop.web.errors import error_response
 from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse
 
 DETACH_MAX_S = 86_400
-URGENT = 1000                # how urgent an operator's runs may be; those of others only less urgent than usual
 
 
 class Asking:
@@ -43,24 +42,18 @@ class Asking:
                     prefix: Any = (), programs: bool = True) -> run_pb2.RunRequest:
         """The run of a request whose body is of the model API `api`. Raises NoSuchTarget, NoNode, Forbidden and
         InvalidRequest. For `cache_key` and `prefix` see affinity_of(); `programs`: they can answer this API too."""
-        adapter, target, node_id = self._edge.resolve(model)
-        if adapter in PROGRAM_ADAPTERS:
+        if self.is_program(model):
             request.principal.require("programs")
             if not programs:
                 raise InvalidRequest(f"The model {model[:100]!r} is a program, which does not answer {api}.")
-        if not self._is_ready(adapter, target, node_id):
+        if not self._edge.ready(model):
             raise NoNode(f"The model {model[:100]!r} is known, but no node that offers it is ready.")
-        return run_pb2.RunRequest(
-            adapter=adapter, target=f"{node_id}/{adapter}/{target}" if node_id else target, body=request.body, api=api,
-            affinity=affinity_of(request.principal.name, request.header, cache_key, prefix),
-            priority=priority_of(request.header, URGENT if request.principal.may(ADMIN) else 0))
+        return run_pb2.RunRequest(target=model, body=request.body, api=api, priority=priority_of(request.header),
+                                  affinity=affinity_of(request.principal.name, request.header, cache_key, prefix))
 
-    def _is_ready(self, adapter: str, target: str, node_id: str) -> bool:
-        if not node_id:
-            return any(entry.ready for entry in self._edge.models() if (entry.adapter, entry.target) == (adapter, target))
-        node = self._edge.node(node_id)
-        return node.state == "up" and not node.draining and any(
-            one.ready for one in node.targets if (one.adapter, one.target) == (adapter, target))
+    def is_program(self, model: str) -> bool:
+        """Whether a name can mean a program. Raises NoSuchTarget."""
+        return any(adapter in PROGRAM_ADAPTERS for adapter, _, _ in self._edge.targets(model))
 
     async def streamed(self, request: Request, run: run_pb2.RunRequest,
                        teller_of: Callable[[RunRecord], StreamTeller]) -> Response | StreamResponse:
@@ -81,6 +74,9 @@ class Asking:
             response: Response | StreamResponse = await told(answer)
             done = True
             return response
+        except (RateLimited, QuotaExhausted) as error:
+            left = self._edge.allowance(request.principal.name)
+            return error_response(error, request.dialect, left, request.request_id)
         finally:
             if not done:         # the client has left, or something failed: nobody will read this run
                 answer.abandon()

@@ -11,7 +11,6 @@ import msgspec
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import Asking
 from iop.edge.models.messages import COUNT_TOKENS, MESSAGES, CountBody, MessageBody, MessagesStream
-from iop.edge.routes_runs import PROGRAM_ADAPTERS
 from iop.errors import InvalidRequest, NotFound
 from iop.proto import run_pb2
 from iop.records import RunRecord
@@ -84,7 +83,7 @@ class MessagesRoutes:
     async def count(self, request: Request) -> Response:
         asked = request.json(MessagesRequest)
         run = self._run(request, asked, COUNT_TOKENS)
-        if run.adapter in PROGRAM_ADAPTERS:
+        if self._asking.is_program(asked.model):
             raise NotFound(f"The model {asked.model[:100]!r} is a program, which cannot count tokens.")
         return await self._asking.whole(request, run, lambda record: CountBody())
 

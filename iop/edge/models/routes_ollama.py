@@ -104,7 +104,7 @@ class OllamaRoutes:
                       empty: bool) -> Response | StreamResponse:
         name = known_name(self._edge, asked.model)
         run = self._asking.run_request(request, name, api, prefix=prefix)
-        if empty and run.adapter != OLLAMA:      # a request to load the model, which is its node's affair
+        if empty and self._edge.resolve(name)[0] != OLLAMA:      # a request to load the model, which is its node's affair
             return json_response(_load_told(asked.model, api))
 
         def stream(record: RunRecord) -> OllamaStream:

@@ -48,18 +48,18 @@ def test_no_prompt_can_break_it():
 @pytest.mark.parametrize(("word", "priority"), [("main", 0), ("subagent", -10), ("workflow", -10), ("compaction", -20),
                                                 ("auxiliary", -20), ("something", 0)])
 def test_what_nobody_waits_for_is_less_urgent(word, priority):
-    assert priority_of({"x-claude-code-request-class": word}.get, 0) == priority
+    assert priority_of({"x-claude-code-request-class": word}.get) == priority
 
 
-@pytest.mark.parametrize(("text", "limit", "priority"), [("-5", 0, -5), ("5", 0, 0), ("5", 1000, 5), ("1000", 3, 3)])
-def test_a_client_can_say_it_itself_within_what_it_may(text, limit, priority):
-    assert priority_of({"x-iop-priority": text, "x-claude-code-request-class": "main"}.get, limit) == priority
+@pytest.mark.parametrize(("text", "priority"), [("-5", -5), ("5", 5), ("1000", 1000), ("0", 0)])
+def test_a_client_can_say_it_itself(text, priority):
+    assert priority_of({"x-iop-priority": text, "x-claude-code-request-class": "compaction"}.get) == priority
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "--1", "1001", "\u0661", "9" * 5000])
 def test_a_bad_priority_is_refused(text):
     with pytest.raises(InvalidRequest):
-        priority_of({"x-iop-priority": text}.get, 0)
+        priority_of({"x-iop-priority": text}.get)
 
 
 def test_a_run_carries_both_to_its_placement(world):
