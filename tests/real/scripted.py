@@ -90,8 +90,7 @@ class Scripted:
         self.play, self.model, self.delay_s = play, model, delay_s
         self.asked: list[dict[str, Any]] = []
         self.paths: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"scripted": self}))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"scripted": self}))
 
     @property
     def url(self) -> str:
@@ -104,6 +103,13 @@ class Scripted:
     def __exit__(self, *exc: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that leaves is no error of the test."""
 
 
 class _Handler(BaseHTTPRequestHandler):
