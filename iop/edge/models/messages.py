@@ -26,6 +26,7 @@ from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import data_frame
 
 MESSAGES, COUNT_TOKENS = "messages", "messages/count_tokens"
+CANNOT_COUNT = "The backend of this model cannot count tokens."
 _TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-z_]+)"')
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
                  "content_filter": "refusal"}
@@ -232,7 +233,7 @@ class CountBody:
     def body(self) -> bytes:
         """Raises NotFound where nothing was counted."""
         if not self._raw:
-            raise NotFound("The backend of this model cannot count tokens.")
+            raise NotFound(CANNOT_COUNT)
         return self._raw
 
 

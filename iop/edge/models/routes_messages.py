@@ -10,11 +10,11 @@ import msgspec
 
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import Asking
-from iop.edge.models.messages import COUNT_TOKENS, MESSAGES, CountBody, MessageBody, MessagesStream
+from iop.edge.models.messages import CANNOT_COUNT, COUNT_TOKENS, MESSAGES, CountBody, MessageBody, MessagesStream
 from iop.errors import InvalidRequest, NotFound
 from iop.proto import run_pb2
 from iop.records import RunRecord
-from iop.web.errors import ANTHROPIC
+from iop.web.errors import ANTHROPIC, error_response
 from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse
 from iop.web.route import RUN_ERRORS, Route
@@ -22,6 +22,7 @@ from iop.web.route import RUN_ERRORS, Route
 # What of the request's head is the backend's business: it goes along unchanged, and stays in the run's record.
 FORWARDED = ("anthropic-version", "anthropic-beta", "x-claude-code-session-id", "x-claude-code-agent-id",
              "x-claude-code-parent-agent-id", "x-claude-code-request-class")
+_NO_SUCH_API = (404, 405, 501)
 _HEADER = re.compile(r"[\x20-\x7e]*")
 _QUERY = re.compile(r"[A-Za-z0-9._~=&%+-]{0,200}")
 _BILLING = "x-anthropic-billing-header"      # the line of Claude Code's system prompt that is another one in each request
@@ -85,7 +86,10 @@ class MessagesRoutes:
         run = self._run(request, asked, COUNT_TOKENS)
         if self._asking.is_program(asked.model):
             raise NotFound(f"The model {asked.model[:100]!r} is a program, which cannot count tokens.")
-        return await self._asking.whole(request, run, lambda record: CountBody())
+        answer = await self._asking.whole(request, run, lambda record: CountBody())
+        if answer.status in _NO_SUCH_API:
+            return error_response(NotFound(CANNOT_COUNT), ANTHROPIC, answer.headers, request.request_id)
+        return answer
 
     def _run(self, request: Request, asked: MessagesRequest, api: str) -> run_pb2.RunRequest:
         run = self._asking.run_request(request, asked.model, api, prefix=asked.prefix())

@@ -176,9 +176,12 @@ def test_a_backend_that_counts_is_asked(world: World) -> None:
     assert world.edge.last.request.api == "messages/count_tokens"
 
 
-def test_where_nobody_can_count_there_is_no_such_thing(world: World) -> None:
-    world.edge.scripts["tiny"] = failing(status=404)
-    assert error_of(world.call("POST", COUNT, ASK)) == (404, "not_found_error")
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_where_nobody_can_count_there_is_no_such_thing(world: World, status: int) -> None:
+    world.edge.scripts["tiny"] = failing(status=status, body=b'{"error":{"message":"File Not Found"}}')
+    answer = world.call("POST", COUNT, ASK)
+    assert error_of(answer) == (404, "not_found_error") and "cannot count" in answer.json["error"]["message"]
+    assert answer.headers["x-iop-run-id"] and answer.json["request_id"] == answer.headers["request-id"]
     runs = len(world.edge.runs_by_id)
     assert error_of(world.call("POST", COUNT, ASK | {"model": "echo"})) == (404, "not_found_error")
     assert len(world.edge.runs_by_id) == runs, "no program is started to count"
