@@ -12,12 +12,12 @@ CACHE = Path(__file__).resolve().parents[2] / ".real"
 INSTALL_S = 600
 
 
-def npm_program(package: str, version: str, name: str) -> Path:
+def program(package: str, version: str, name: str) -> Path:
     """The path of the program `name` of an npm package of exactly that version."""
     folder = CACHE / package.strip("@").replace("/", "-") / version
-    program = folder / "node_modules" / ".bin" / name
-    if program.exists():
-        return program
+    path = folder / "node_modules" / ".bin" / name
+    if path.exists():
+        return path
     if shutil.which("npm") is None:
         pytest.skip(f"npm is not there to install {package}@{version}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,4 +28,4 @@ def npm_program(package: str, version: str, name: str) -> Path:
         pytest.skip(f"{package}@{version} could not be installed within {INSTALL_S} s")
     if told.returncode:
         pytest.skip(f"{package}@{version} could not be installed: {told.stderr.strip()[-300:]}")
-    return program
+    return path

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.up import Up
 from tests.real.llama import LlamaServer
-from tests.real.npm import CACHE, npm_program
+from tests.real.npm import CACHE, program
 from tests.real.scripted import Call, Play, Reply, Scripted, call_tool, run_command, say
 
 pytestmark = pytest.mark.real
@@ -41,7 +41,7 @@ class Codex:
     """The program in a folder of its own, told of one edge. Its home must not lie under the temporary folder."""
 
     def __init__(self, up: Up, model: str, folder: Path) -> None:
-        self.program = npm_program(*CODEX)
+        self.program = program(*CODEX)
         self.up, self.model, self.folder = up, model, folder
         self.home = CACHE / f"codex-home-{os.getpid()}"
         folder.mkdir()
@@ -71,7 +71,7 @@ def codex(tmp_path: Path) -> Iterator[Start]:
     started: list[Up] = []
 
     def start(model: str, url: str) -> Codex:
-        npm_program(*CODEX)
+        program(*CODEX)
         up = Up(tmp_path / "state", "--openai", f"{model}={url}")
         started.append(up)
         return Codex(up.wait_ready(), model, tmp_path / "project")
