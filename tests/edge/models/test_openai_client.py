@@ -14,9 +14,11 @@ from iop import events
 from iop.config import HttpListen
 from iop.edge.routes import make_site
 from iop.errors import ProgramFailed, UpstreamError
+from iop.forms import field_text
 from iop.keys import SCOPES, KeyRing, make_key
 from iop.metrics import Metrics
 from iop.testing.edge import FakeEdge, script
+from tests.edge.models.conftest import played, started
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -80,6 +82,29 @@ async def test_it_streams_and_does_not(world):
     answer = await deferToThread(lambda: world.client.chat.completions.create(model="echo", messages=MESSAGES))
     assert answer.choices[0].message.content == "whole"
     assert answer._request_id.startswith("req_")
+
+
+@pytest_twisted.ensureDeferred
+async def test_it_completes_embeds_hears_and_speaks(world):
+    client = world.client
+    world.edge.scripts["echo"] = script(events.output("a"), events.output("b"))
+    answer = await deferToThread(lambda: client.completions.create(model="echo", prompt="x"))
+    assert answer.choices[0].text == "ab"
+    stream = await deferToThread(lambda: list(client.completions.create(model="echo", prompt="x", stream=True)))
+    assert "".join(one.choices[0].text for one in stream) == "ab"
+    world.edge.scripts["tiny"] = played(started(), events.output("", raw=b'{"data":[{"embedding":[1.5],"index":0}]}'))
+    embedded = await deferToThread(lambda: client.embeddings.create(model="tiny", input="x", encoding_format="float"))
+    assert embedded.data[0].embedding == [1.5]
+    world.edge.scripts["tiny"] = played(started(), events.output("", raw=b'{"text":"heard"}'))
+    heard = await deferToThread(lambda: client.audio.transcriptions.create(model="small", file=("a.wav", b"RIFF\r\n--x")))
+    assert heard.text == "heard"
+    assert field_text(world.edge.last.request.body, world.edge.last.request.content_type, "model") == "small"
+    world.edge.scripts["tiny"] = played(started(content_type="audio/mpeg"), events.output("", raw=b"\xff\xfb"))
+    spoken = await deferToThread(lambda: client.audio.speech.create(model="tiny", input="hi", voice="alloy"))
+    assert (spoken.read(), spoken.response.headers["content-type"]) == (b"\xff\xfb", "audio/mpeg")
+    world.edge.scripts["tiny"] = played(started(), events.output("", raw=b'{"created":1,"data":[{"b64_json":"eA=="}]}'))
+    made = await deferToThread(lambda: client.images.generate(model="tiny", prompt="x"))
+    assert made.data[0].b64_json == "eA=="
 
 
 @pytest_twisted.ensureDeferred
