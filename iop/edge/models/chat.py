@@ -1,11 +1,13 @@
 """A run told as chat/completions (model-apis.md sections 1 to 3). Pure: entries in, bytes out.
 
-Where the backend spoke this API itself, its chunks pass as they came (`raw`). For programs and other backends the chunks are
-made here. Either way a failure is an error object and nothing after it: no finish_reason and no [DONE] is ever invented.
+Where the backend spoke this API itself, its chunks pass as they came (`raw`); one word of them is mended: a backend that says
+"stop" behind tool calls would have its client's agent stop there. For programs and other backends the chunks are made here.
+Either way a failure is an error object and nothing after it: no finish_reason and no [DONE] is ever invented.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from iop.edge.dialects import openai_raw
@@ -15,6 +17,9 @@ from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import COMMENT, data_frame
 
 DONE = b"data: [DONE]\n\n"
+# In text these are escaped, so that only the fields themselves are found.
+_CALLED = re.compile(rb'"tool_calls"\s*:\s*\[\s*\{')
+_STOPPED = re.compile(rb'("finish_reason"\s*:\s*)"stop"')
 
 
 def empty_delta(run_id: str, created_s: int, model: str) -> bytes:
@@ -39,14 +44,20 @@ class ChatStream:
         self._head = _head(run_id, created_s, model)
         self._with_usage = with_usage
         self._role_told = False
+        self._called = False             # among chunks that pass
         self._held: list[bytes] = []     # what happened before the first output: no reason to send a status of 200
 
     def write(self, entry: Any) -> bytes:
         """What a client is told of a batch; empty when there is nothing in it for it."""
         deltas = self._deltas.read(entry)
         if self._deltas.native:
-            return openai_raw(entry, self._with_usage)
+            return self._passed(openai_raw(entry, self._with_usage))
         return b"".join([self._told(delta) for delta in deltas])
+
+    def _passed(self, raw: bytes) -> bytes:
+        if not self._called:
+            self._called = b'"tool_calls"' in raw and _CALLED.search(raw) is not None
+        return _STOPPED.sub(rb'\1"tool_calls"', raw) if self._called else raw
 
     def end(self) -> bytes:
         """What follows the last entry."""
@@ -136,7 +147,9 @@ class ChatBody:
     def body(self) -> bytes:
         """The body of a run that has completed."""
         if self._deltas.native:
-            return self._deltas.whole
+            whole = self._deltas.whole
+            return _STOPPED.sub(rb'\1"tool_calls"', whole) if whole.count(b'"finish_reason"') == 1 and _CALLED.search(
+                whole) else whole
         text = "".join(self._text)
         message: dict[str, object] = {"role": "assistant", "content": text if text or not self._calls else None}
         if self._reasoning:
