@@ -55,7 +55,7 @@ def request_of(request: RunRequest, model: str) -> ApiRequest:
 
 def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiRequest:
     """A body of that API for the backend's `model`. Raises InvalidRequest."""
-    if not all(part.replace("_", "").isalnum() for part in api.split("/")):
+    if not api.isascii() or not all(part.replace("_", "").isalnum() for part in api.split("/")):
         raise InvalidRequest(f"{api[:80]!r} is not the path of a model API.")
     if forms.is_form(content_type):
         return ApiRequest(api, _form(body, content_type, model), False, content_type=content_type)
