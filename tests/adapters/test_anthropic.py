@@ -127,9 +127,14 @@ def test_what_has_another_form_than_expected_is_passed_on(payload: bytes) -> Non
     assert (event.raw, event.output) == (payload, "")
 
 
-def test_what_is_no_json_is_refused() -> None:
+@pytest.mark.parametrize("payload", [b"{nonsense", b'{"type":"x","y":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+def test_what_is_no_json_or_nested_too_deep_is_refused(payload: bytes) -> None:
     with pytest.raises(UpstreamError, match="not JSON"):
-        MessagesReader().feed(b"data: {nonsense\n\n")
+        MessagesReader().feed(b"data: " + payload + b"\n\n")
+    whole = MessageReader()
+    whole.feed(payload)
+    with pytest.raises(UpstreamError, match="not JSON"):
+        whole.finish()
 
 
 def test_a_whole_answer_is_bounded() -> None:

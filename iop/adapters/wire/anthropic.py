@@ -197,7 +197,7 @@ def _read_event(payload: bytes) -> _Event:
         return _decode_event(payload)
     except msgspec.ValidationError:
         return _Event(type=_name(payload))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         value = decode_leniently(payload)        # lone surrogates: half an emoji, which the other half follows
     return _Event(type=str(value.get("type", "")) if isinstance(value, dict) else "")
 
@@ -205,7 +205,7 @@ def _read_event(payload: bytes) -> _Event:
 def _name(payload: bytes) -> str:
     try:
         return _decode_name(payload).type
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
 
 
@@ -214,6 +214,6 @@ def _read_message(body: bytes) -> _Message:
         return _decode_message(body)
     except msgspec.ValidationError:
         return _Message()
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         decode_leniently(body)
         return _Message()
