@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iop.adapters.utf8 import Utf8Stream
+from iop.adapters.wire.anthropic import MessagesReader
 from iop.adapters.wire.chat import StreamReader, WholeReader
 from iop.adapters.wire.heads import HeadMeter
 from iop.adapters.wire.lines import EventSplitter, LineSplitter
+from iop.adapters.wire.responses_reply import ResponsesReader
+from iop.adapters.wire.whole import JoiningReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import CHANNEL_REASONING
 
@@ -142,7 +146,7 @@ def test_captured_whole_replies_are_read(name: str, text: str, total: int) -> No
 
 
 def test_a_captured_responses_stream_has_its_own_end() -> None:
-    reader = StreamReader()
+    reader = ResponsesReader()
     reader.feed(body_of("llama-server-2026.10.11549/responses-stream.http"))
     assert reader.done and reader.usage.total_tokens == 23  # type: ignore[union-attr]
 
@@ -158,6 +162,16 @@ def test_a_captured_responses_stream_has_its_own_end() -> None:
 def test_odd_chunks_are_passed_on(chunk: bytes, text: str) -> None:
     [event] = StreamReader().feed(b"data: " + chunk + b"\n\n")
     assert (event.output, event.raw) == (text, chunk)
+
+
+@pytest.mark.parametrize("reader", [StreamReader, ResponsesReader, MessagesReader, JoiningReader])
+def test_what_is_nested_too_deep_is_a_fault_of_the_backends(reader: Any) -> None:
+    with pytest.raises(UpstreamError):
+        reader().feed(b'data: {"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n\n")
+    whole = WholeReader()
+    whole.feed(b'{"x":' * 100_000)
+    with pytest.raises(UpstreamError):
+        whole.finish()
 
 
 def test_reasoning_has_its_channel_under_both_names() -> None:

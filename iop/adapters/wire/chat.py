@@ -39,7 +39,7 @@ class _Details(msgspec.Struct):
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class Usages(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
@@ -49,26 +49,16 @@ class _Usage(msgspec.Struct):
     input_tokens_details: _Details | None = None
 
 
-class _Response(msgspec.Struct):
-    usage: _Usage | None = None
-    error: Any = None
-
-
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Usages | None = None
     error: Any = None
-    type: str | None = None                  # the responses API: its kind of event
-    delta: Any = None                        # and its text
-    response: _Response | None = None
     object: str | None = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
 _ODD = _Chunk(choices=[_Choice(message=_Delta())])     # it says something, but nobody knows what
-_PINGS = frozenset(("ping", "keepalive"))    # events of typed streams that say nothing
 _NOTHING = (None, "", [], {})
-_RESPONSE_ENDS = {"response.completed": "stop", "response.incomplete": "length"}
 
 
 def _read(payload: bytes) -> _Chunk:
@@ -77,7 +67,7 @@ def _read(payload: bytes) -> _Chunk:
         return _decode(payload)
     except msgspec.ValidationError:
         return _ODD
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     cleaned = json.dumps(decode_leniently(payload), ensure_ascii=False).encode("utf-8", "replace")
     try:
@@ -105,7 +95,7 @@ def decode_leniently(payload: bytes) -> Any:
         raise UpstreamError("The backend sent a chunk that is not JSON.") from None
 
 
-def read_usage(usage: _Usage) -> Usage:
+def read_usage(usage: Usages) -> Usage:
     details = usage.prompt_tokens_details or usage.input_tokens_details
     prompt = usage.prompt_tokens or usage.input_tokens or 0
     completion = usage.completion_tokens or usage.output_tokens or 0
@@ -122,7 +112,7 @@ def error_told(opening: str, error: object, payload: bytes) -> UpstreamError:
 
 
 class StreamReader(BaseReader):
-    """A streaming reply. `done` is the backend's own proof that it is whole: [DONE], or the responses API's last event."""
+    """A streaming reply. `done` is the backend's own proof that it is whole: [DONE]."""
 
     media_type = b"text/event-stream"
 
@@ -161,11 +151,11 @@ class StreamReader(BaseReader):
             return self._output(chunk, payload, at_us)
         if chunk.error is not None:
             raise error_told("The backend ended its stream with an error:", chunk.error, payload)
-        if chunk.usage is not None and chunk.type is None:
-            self.heard += 1
-            self.usage = read_usage(chunk.usage)
-            return RuntimeEvent(at_us=at_us, usage=self.usage, raw=payload)
-        return self._typed(chunk, payload, at_us)
+        if chunk.usage is None:
+            return RuntimeEvent(at_us=at_us, channel=CHANNEL_TEXT, output="", raw=payload)
+        self.heard += 1
+        self.usage = read_usage(chunk.usage)
+        return RuntimeEvent(at_us=at_us, usage=self.usage, raw=payload)
 
     def _output(self, chunk: _Chunk, payload: bytes, at_us: int) -> RuntimeEvent:
         choice = chunk.choices[0]            # type: ignore[index]  # it has one
@@ -184,21 +174,6 @@ class StreamReader(BaseReader):
         if chunk.usage is not None:
             self.usage = read_usage(chunk.usage)
         return RuntimeEvent(at_us=at_us, channel=channel, output=text, raw=payload)
-
-    def _typed(self, chunk: _Chunk, payload: bytes, at_us: int) -> RuntimeEvent:
-        """An event of the responses API."""
-        kind = chunk.type or ""
-        self.heard += bool(kind) and kind not in _PINGS
-        if kind in _RESPONSE_ENDS:
-            self.done, self.finish_reason = True, _RESPONSE_ENDS[kind]
-            if chunk.response is not None and chunk.response.usage is not None:
-                self.usage = read_usage(chunk.response.usage)
-        elif kind in ("response.failed", "error"):
-            told = chunk.response.error if chunk.response is not None else decode_leniently(payload)
-            raise error_told("The backend ended its stream with an error:", told, payload)
-        text = chunk.delta if isinstance(chunk.delta, str) and kind.endswith("text.delta") else ""
-        return RuntimeEvent(at_us=at_us, channel=CHANNEL_REASONING if "reasoning" in kind else CHANNEL_TEXT,
-                            output=text, raw=payload)
 
 
 class WholeReader(BaseReader):
