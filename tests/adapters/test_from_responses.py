@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from iop.adapters.wire.from_responses import to_chat
+from iop.adapters.wire.from_responses import needs_telling, to_chat
 from iop.errors import InvalidRequest
 
 WEATHER = {"type": "function", "name": "weather", "description": "The weather", "strict": True,
@@ -211,3 +211,17 @@ def test_what_is_no_request_is_refused_by_the_name_of_its_field(body, named):
 def test_what_is_no_tool_is_left_out(tools):
     told = to_chat({"input": "hi", "tools": tools}, "m")
     assert "tools" not in told.body and told.warnings
+
+
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+
+
+@pytest.mark.parametrize(("body", "needs"), [
+    ({"input": "hi"}, False), ({"input": [{"role": "user", "content": "hi"}], "tools": [WEATHER]}, False),
+    ({"input": [user("hi"), THOUGHT, call(1), output(1)]}, False), ({"input": 3, "tools": 4}, False), ({"input": [3]}, False),
+    ({"tools": [WEATHER, PATCH]}, True), ({"tools": [AGENTS]}, True), ({"tools": [{"type": "web_search"}]}, True),
+    ({"tools": ["x"]}, True), ({"input": [user("hi"), call(1, namespace="agents")]}, True),
+    ({"input": [{"type": "custom_tool_call", "call_id": "c", "name": "n", "input": "x"}]}, True),
+    ({"input": [{"type": "reasoning", "summary": []}]}, True), ({"input": [{"type": "item_reference", "id": "x"}]}, True)])
+def test_what_only_openai_understands_needs_to_be_told_otherwise(body, needs):
+    assert needs_telling(body) is needs

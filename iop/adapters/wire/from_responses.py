@@ -18,6 +18,8 @@ _SILENT = frozenset(("model", "input", "instructions", "tools", "tool_choice", "
                      "max_output_tokens", "include", "store", "background", "metadata", "client_metadata", "stream_options",
                      "previous_response_id", "truncation"))
 _LEFT_OUT = frozenset(("conversation", "prompt", "max_tool_calls", "context_management", "moderation"))
+# What local backends with this API know; llama.cpp drops other tools without a word, and refuses other items.
+_PLAIN_ITEMS = frozenset(("message", "function_call", "function_call_output", "reasoning"))
 _OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -38,6 +40,27 @@ def to_chat(body: dict[str, Any], model: str) -> Translated:
         if isinstance(body.get("parallel_tool_calls"), bool):
             chat["parallel_tool_calls"] = body["parallel_tool_calls"]
     return Translated(chat, tuple(dict.fromkeys(warnings)))
+
+
+def needs_telling(body: dict[str, Any]) -> bool:
+    """Whether a request has tools or items that backends with a Responses API of their own pass over or refuse, unless they
+    are OpenAI's: all but functions and what belongs to them."""
+    tools, items = body.get("tools"), body.get("input")
+    return (any(not isinstance(tool, dict) or tool.get("type") != "function" for tool in _list(tools))
+            or not all(_is_plain(item) for item in _list(items)))
+
+
+def _is_plain(item: Any) -> bool:
+    if not isinstance(item, dict):
+        return True                  # nothing that telling it otherwise could mend
+    kind = item.get("type", "message")
+    if kind == "reasoning" and not isinstance(item.get("content"), list):
+        return False                 # a thought that came as a summary; llama.cpp refuses it
+    return kind in _PLAIN_ITEMS and not item.get("namespace")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _checked(body: dict[str, Any]) -> dict[str, Any]:
