@@ -56,7 +56,7 @@ def _is_plain(item: Any) -> bool:
     kind = item.get("type", "message")
     if kind == "reasoning" and not isinstance(item.get("content"), list):
         return False                 # a thought that came as a summary; llama.cpp refuses it
-    return kind in _PLAIN_ITEMS and not item.get("namespace")
+    return isinstance(kind, str) and kind in _PLAIN_ITEMS and not item.get("namespace")
 
 
 def _list(value: Any) -> list[Any]:
