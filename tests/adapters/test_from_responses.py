@@ -220,7 +220,8 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type"
     ({"input": "hi"}, False), ({"input": [{"role": "user", "content": "hi"}], "tools": [WEATHER]}, False),
     ({"input": [user("hi"), THOUGHT, call(1), output(1)]}, False), ({"input": 3, "tools": 4}, False), ({"input": [3]}, False),
     ({"tools": [WEATHER, PATCH]}, True), ({"tools": [AGENTS]}, True), ({"tools": [{"type": "web_search"}]}, True),
-    ({"tools": ["x"]}, True), ({"input": [{"type": ["x"]}]}, True), ({"input": [user("hi"), call(1, namespace="agents")]}, True),
+    ({"tools": ["x"]}, True), ({"input": [{"type": ["x"]}]}, True),
+    ({"input": [user("hi"), call(1, namespace="agents")]}, True),
     ({"input": [{"type": "custom_tool_call", "call_id": "c", "name": "n", "input": "x"}]}, True),
     ({"input": [{"type": "reasoning", "summary": []}]}, True), ({"input": [{"type": "item_reference", "id": "x"}]}, True)])
 def test_what_only_openai_understands_needs_to_be_told_otherwise(body, needs):
