@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from iop.edge.models.ending import Ending
 from iop.edge.models.headers import answer_headers, failure_headers
-from iop.edge.models.teller import StreamTeller, WholeTeller
+from iop.edge.models.teller import StreamTeller, WholeTeller, beat
 from iop.edge.outliving import outliving
 from iop.errors import IOPError, OutputLimit
 from iop.events import json_encode
@@ -85,7 +85,7 @@ class ModelAnswer:
         if self._reader.ended and not teller.ending.completed and not first:
             self._reader.close()
             return failed_response(teller.ending, headers)
-        pieces = [first] if first else [] if self._reader.ended else [teller.heartbeat]
+        pieces = [first] if first else [] if self._reader.ended else [beat(teller)]
         if self._reader.ended:
             pieces.append(teller.end())
         return StreamResponse(ModelReader(self._reader, teller, pieces, self.abandon), 200, teller.media_type, headers)
@@ -171,8 +171,11 @@ class ModelReader:
         self._teller = teller
         self._first = first
         self._abandon = abandon
-        self.heartbeat = teller.heartbeat
         self.ended = False
+
+    @property
+    def heartbeat(self) -> bytes:
+        return beat(self._teller)
 
     def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
         if self._first:

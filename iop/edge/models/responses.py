@@ -26,6 +26,8 @@ from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import COMMENT
 
 RESPONSES = "responses"
+# How a backend's own stream begins: passed over where a heartbeat has begun it already.
+_BEGINNINGS = (b"event: response.created\n", b"event: response.queued\n", b"event: response.in_progress\n")
 _REASONING_TOKENS = b'"reasoning_tokens"'
 
 
@@ -109,12 +111,21 @@ class ResponseStream(_Told):
                 events += self._begin() + self._items.told(delta)
         return self._frames(events)
 
+    def beat(self) -> bytes:
+        """A sign of life. Codex counts events, and no comments: the first is the beginning itself, those after it say nothing
+        and have no number of their own."""
+        if not self._begun and not self.next_number:
+            self._begun = True
+            if beginning := self._frames(self._beginning()):
+                return beginning
+        return b'event: keepalive\ndata: {"type":"keepalive","sequence_number":%d}\n\n' % (self.next_number - 1)
+
     def _passed(self, entry: Any) -> bytes:
         told = []
         for event in entry.batch.events:
             if event.raw:
                 number, frame = self._native.told(event.raw)
-                if number > self._after:
+                if number > self._after and not (self._begun and frame.startswith(_BEGINNINGS)):
                     told.append(frame)
         self.next_number = self._native.next_number
         return b"".join(told)
@@ -128,14 +139,17 @@ class ResponseStream(_Told):
         return self._frames([*events, {"type": f"response.{kind}", "response": self._ended()}])
 
     def _begin(self) -> list[Event]:
-        """The first events; empty once they are told."""
-        if self._begun or self._deltas.native:
+        """The first events, and what was held for them; empty once they are told."""
+        if self._native.next_number:
             return []
+        first = [] if self._begun else self._beginning()
         self._begun = True
         held, self._held = self._held, []
+        return first + held
+
+    def _beginning(self) -> list[Event]:
         response = self._object.told("in_progress", [])
-        return [{"type": "response.created", "response": response},
-                {"type": "response.in_progress", "response": response}, *held]
+        return [{"type": "response.created", "response": response}, {"type": "response.in_progress", "response": response}]
 
     def _frames(self, events: list[Event]) -> bytes:
         """Each event as a frame with its number, but for those that the reader has seen."""

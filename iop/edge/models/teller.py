@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from iop.edge.models.ending import Ending
 
@@ -22,6 +22,19 @@ class StreamTeller(Protocol):
 
     def end(self) -> bytes:
         """What follows the last entry, however the run ended."""
+
+
+@runtime_checkable
+class Beating(Protocol):
+    """A StreamTeller whose heartbeats are not always the same."""
+
+    def beat(self) -> bytes:
+        """What is written after this quiet time."""
+
+
+def beat(teller: StreamTeller) -> bytes:
+    """What is written after a quiet time."""
+    return teller.beat() if isinstance(teller, Beating) else teller.heartbeat
 
 
 class WholeTeller(Protocol):

@@ -348,3 +348,34 @@ def test_the_official_client_gathers_a_stream():
     for event in checked(stream(*RUN_OF_ALL[:3], [call_begin(0, "f"), call_piece(0, "{}")], *RUN_OF_ALL[4:])):
         seen += [told.type for told in state.handle_event(STREAM_EVENT.validate_python(event))]
     assert seen[-1] == "response.completed" and "response.function_call_arguments.done" in seen
+
+
+# --- heartbeats
+
+def test_a_quiet_stream_begins_with_its_first_heartbeat():
+    teller = ResponseStream(RECORD, {}, "tiny")
+    first = teller.beat()
+    assert kinds(parsed(first)) == BEGIN
+    told = entries(started(), RuntimeEvent(at_us=1, status=run_pb2.Status(word="warning", detail="w")), chunk(content="a"),
+                   completed())
+    rest = b"".join(teller.write(entry) for entry in told)
+    beat, = parsed(teller.beat())
+    assert (beat["type"], beat["sequence_number"]) == ("keepalive", parsed(rest)[-1]["sequence_number"])
+    everything = parsed(first + rest + teller.end())
+    assert [event["sequence_number"] for event in everything] == list(range(len(everything)))
+    assert kinds(everything)[:3] == [*BEGIN, "x_iop"] and kinds(everything)[-1] == "completed"
+
+
+def test_a_backends_own_beginning_is_not_told_twice():
+    teller = ResponseStream(RECORD, {}, "tiny")
+    told = teller.beat() + b"".join(teller.write(entry) for entry in entries(
+        started(None), native("created", response={"id": "b"}), native("in_progress", response={"id": "b"}),
+        native("completed", response=OWN), completed())) + teller.end()
+    assert [(event["type"], event["sequence_number"]) for event in parsed(told)] == [
+        ("response.created", 0), ("response.in_progress", 1), ("response.completed", 2)]
+
+
+def test_a_quiet_run_that_fails_ends_as_failed():
+    teller = ResponseStream(RECORD, {}, "tiny")
+    told = teller.beat() + b"".join(teller.write(entry) for entry in entries(failed(NodeLost()))) + teller.end()
+    assert kinds(parsed(told)) == [*BEGIN, "failed"] and parsed(told)[-1]["sequence_number"] == 2

@@ -91,6 +91,21 @@ def test_a_stream_begins_with_the_first_output_and_ends_as_completed(world):
     assert kinds(wire.streamed())[-1] == "completed"
 
 
+def test_a_stream_that_is_quiet_shows_that_it_lives(world):
+    """In events: codex does not count comments, and gives up after five minutes."""
+    wire = world.asking("POST", PATH, STREAM)
+    world.clock.advance(11)
+    assert kinds(wire.streamed()) == ["created", "in_progress"]
+    world.clock.pump([1] * 16)
+    world.site.sweep()
+    assert kinds(wire.streamed()) == ["keepalive"]
+    run = world.edge.last
+    run.start()
+    run.emit(chunk("a", "stop"))
+    run.end("completed")
+    assert kinds(wire.streamed())[0] == "output_item.added"
+
+
 def test_the_backend_is_always_asked_for_a_stream(world):
     body = b'{"model": "tiny",  "input": "hi", "top_k": 1.50, "stream": true}'
     world.asking("POST", PATH, body)
