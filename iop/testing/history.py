@@ -68,6 +68,7 @@ class FakeHistory:
         self.trouble = ""
         self.kept = kept or _Kept()
         self._queue: list[tuple[Callable[[], Any], Deferred[Any]]] = []
+        self._committing = False
 
     @property
     def available(self) -> bool:
@@ -84,7 +85,18 @@ class FakeHistory:
         return len(self._queue)
 
     def commit(self) -> None:
-        """Commit what is queued; its Deferreds fire, in order."""
+        """Commit what is queued; its Deferreds fire, in order. What is written meanwhile comes behind it: with the next
+        commit(), or at once where nothing is held."""
+        while self._queue and not self._committing:
+            self._committing = True
+            try:
+                self._commit()
+            finally:
+                self._committing = False
+            if self.held:
+                break
+
+    def _commit(self) -> None:
         queue, self._queue = self._queue, []
         done: list[tuple[Deferred[Any], Any]] = []
         for work, deferred in queue:
