@@ -49,7 +49,7 @@ class NativeEvents:
         """The sequence_number and the frame of an event."""
         try:
             event = _event(raw)
-        except msgspec.DecodeError:      # in another shape than ours: it passes as it came
+        except (msgspec.DecodeError, RecursionError):    # in another shape than ours: it passes as it came
             event = _Event()
         own = event.response.id if event.response is not None else event.id if event.object == "response" else ""
         if own:

@@ -113,7 +113,7 @@ def _backends(body: bytes) -> dict[str, Any]:
     """The error inside a backend's own `response.failed`, where it sent one."""
     try:
         error = _failed(body).response.error if body else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return {} if error is None else {name: error[name] for name in ("code", "message") if isinstance(error.get(name), str)}
 

@@ -78,7 +78,7 @@ class _Told:
 def _counted(raw: bytes) -> int:
     try:
         usage = _chunk(raw).usage
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return 0
     details = usage.completion_tokens_details if usage is not None else None
     return details.reasoning_tokens if details is not None else 0

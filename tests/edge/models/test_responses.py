@@ -4,6 +4,8 @@ import json
 
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -320,6 +322,7 @@ def test_native_events_without_numbers_get_them():
 
 
 @pytest.mark.parametrize("raw", [b"[1]", b'"x"', b'{"type":1}', b'{"type":"a\\nb"}', b'{"response":3}', b"{", b"\xff",
+                                 b'{"x":' + b"[" * 100_000,
                                  b'{"type":"response.completed","response":null}'])
 def test_odd_native_events_pass_and_break_nothing(raw):
     body = stream(started(None), events.output("", raw=raw), native("completed", 9, response=OWN), completed())
@@ -379,3 +382,36 @@ def test_a_quiet_run_that_fails_ends_as_failed():
     teller = ResponseStream(RECORD, {}, "tiny")
     told = teller.beat() + b"".join(teller.write(entry) for entry in entries(failed(NodeLost()))) + teller.end()
     assert kinds(parsed(told)) == [*BEGIN, "failed"] and parsed(told)[-1]["sequence_number"] == 2
+
+
+# --- whatever comes
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=5)
+PIECES = st.one_of(
+    TEXTS.map(lambda text: chunk(content=text)), TEXTS.map(lambda text: chunk(reasoning_content=text)),
+    st.tuples(st.integers(0, 3), st.sampled_from(["f", "apply_patch", "agents__spawn", ""])).map(lambda one: call_begin(*one)),
+    st.tuples(st.integers(0, 3), TEXTS).map(lambda piece: call_piece(*piece)),
+    st.binary(max_size=9).map(lambda raw: events.output("x", raw=raw)),
+    st.just(RuntimeEvent(at_us=1, status=run_pb2.Status(word="loading"))))
+ENDINGS = st.sampled_from([completed(), completed("length"), failed(NodeLost()),
+                           events.ending("cancelled", run_pb2.Outcome(code="cancelled"))])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PIECES, max_size=12), ENDINGS, st.data())
+def test_every_run_is_told_in_one_way_however_it_is_cut(pieces, ending, data):
+    """Numbered without a hole, each item opened and closed once, the object the same as that of the stream's end."""
+    tools = {"tools": [PATCH, AGENTS], "reasoning": {"summary": data.draw(st.sampled_from([None, "auto"]))}}
+    body = stream(started(), *pieces, ending, **tools)
+    assert stream([started(), *pieces, ending], **tools) == body
+    told = parsed(body)
+    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    opened = [event["output_index"] for event in told if event["type"] == "response.output_item.added"]
+    assert opened == list(range(len(opened)))
+    done = {event["output_index"]: event["item"] for event in told if event["type"] == "response.output_item.done"}
+    assert sorted(done) == opened and [done[place] for place in opened] == told[-1]["response"]["output"]
+    after = data.draw(st.integers(-1, len(told)))
+    assert parsed(stream(started(), *pieces, ending, after=after, **tools)) == told[after + 1:]
+    body = whole(started(), *pieces, ending, **tools)
+    body.pop("x_iop", None)
+    assert body == told[-1]["response"]
