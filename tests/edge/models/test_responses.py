@@ -389,7 +389,7 @@ def test_a_quiet_run_that_fails_ends_as_failed():
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=5)
 PIECES = st.one_of(
     TEXTS.map(lambda text: chunk(content=text)), TEXTS.map(lambda text: chunk(reasoning_content=text)),
-    st.tuples(st.integers(0, 3), st.sampled_from(["f", "apply_patch", "agents__spawn", ""])).map(lambda one: call_begin(*one)),
+    st.tuples(st.integers(0, 3), st.sampled_from(["f", "apply_patch", "agents__spawn", ""])).map(lambda it: call_begin(*it)),
     st.tuples(st.integers(0, 3), TEXTS).map(lambda piece: call_piece(*piece)),
     st.binary(max_size=9).map(lambda raw: events.output("x", raw=raw)),
     st.just(RuntimeEvent(at_us=1, status=run_pb2.Status(word="loading"))))
