@@ -77,6 +77,11 @@ def check_prompt_argument(prompt: str) -> None:
                              "Let the profile say `prompt: stdin`.")
 
 
+# Where each model API has what is asked.
+_ASKED_IN = {"": "messages", "chat/completions": "messages", "messages": "messages", "api/chat": "messages",
+             "responses": "input", "completions": "prompt", "api/generate": "prompt"}
+
+
 def prompt_of(request: RunRequest) -> str:
     """The text for a program: the prompt, or the last user message. Raises InvalidRequest."""
     kind = request.WhichOneof("input")
@@ -88,13 +93,12 @@ def prompt_of(request: RunRequest) -> str:
         raise InvalidRequest("The run has no input; give a prompt, messages or a body.")
     body = _json(request.body)
     if isinstance(body, dict):
-        if request.api in ("chat/completions", "messages", ""):
-            return _last_user_message(body.get("messages"))
-        found = body.get({"responses": "input", "completions": "prompt"}.get(request.api, ""))
-        if isinstance(found, str):
+        field = _ASKED_IN.get(request.api, "")
+        found = body.get(field)
+        if isinstance(found, str) and field != "messages":
             return found
         if isinstance(found, list):
-            return _last_user_message(found)
+            return found[0] if len(found) == 1 and isinstance(found[0], str) else _last_user_message(found)
     raise InvalidRequest("A program takes a prompt: plain text, or messages of which the last by the user is it.")
 
 

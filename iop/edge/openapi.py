@@ -88,6 +88,10 @@ _ERRORS = {MANAGEMENT: "Error", OPENAI: "OpenAIError", ANTHROPIC: "AnthropicErro
 _STREAMS = {OLLAMA: "application/x-ndjson"}      # else Server-Sent Events
 
 
+def _ref(name: str) -> Schema:
+    return {"$ref": _REF.format(name=name)}
+
+
 def document(routes: Sequence[Route], version: str) -> Schema:
     """The whole document as JSON-able data."""
     structs = [struct for route in routes for struct in (route.body, route.query) if struct is not None]
@@ -151,9 +155,11 @@ def _responses(route: Route) -> Schema:
     content: Schema = {route.media: {"schema": _ANSWERS[route.answer]}} if route.success != 204 else {}
     if route.streams:
         content[_STREAMS.get(route.dialect, "text/event-stream")] = {"schema": _STRING}
-    error = _ERRORS[route.dialect]
+    error = _ref(_ERRORS[route.dialect])
+    if "anthropic-version" in route.headers and route.dialect != ANTHROPIC:      # who sends it is told in its own dialect
+        error = {"anyOf": [error, _ref(_ERRORS[ANTHROPIC])]}
     told: Schema = {str(route.success): {"description": HTTPStatus(route.success).phrase, "content": content}}
     for status in sorted(statuses(route)):
         told[str(status)] = {"description": HTTPStatus(status).phrase, "content": {
-            JSON: {"schema": {"$ref": _REF.format(name=error)}}}}
+            JSON: {"schema": error}}}
     return told

@@ -87,7 +87,11 @@ class ModelAnswer:
             return failed_response(teller.ending, headers)
         pieces = [first] if first else [] if self._reader.ended else [beat(teller)]
         if self._reader.ended:
-            pieces.append(teller.end())
+            try:
+                pieces.append(teller.end())
+            except IOPError:             # what cannot be told in a stream can still be told by its status
+                self._reader.close()
+                return failed_response(teller.ending, headers)
         return StreamResponse(ModelReader(self._reader, teller, pieces, self.abandon), 200, teller.media_type, headers)
 
     async def _first_output(self, teller: StreamTeller) -> bytes:

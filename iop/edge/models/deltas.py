@@ -96,7 +96,7 @@ def api_of(raw: bytes, own: str) -> str:
 def _choices(raw: bytes) -> list[_Choice]:
     try:
         return _decode(raw).choices
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return []
 
 

@@ -150,7 +150,7 @@ class Ending:
 def _decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body) if body else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

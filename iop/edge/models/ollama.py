@@ -80,7 +80,7 @@ def _ns(start_us: int, stop_us: int) -> int:
 def _arguments(text: str) -> object:
     try:
         value = msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError:          # a model that was cut short, mostly
+    except (msgspec.DecodeError, RecursionError):        # a model that was cut short, mostly
         value = None
     return value if isinstance(value, dict) else {"arguments": text}
 
@@ -203,7 +203,7 @@ class EmbedBody:
         """The vectors as the backend wrote them, in order."""
         try:
             reply = msgspec.json.decode(raw, type=_Embeddings)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise InvalidRequest(f"The model {self._model[:100]!r} does not answer with embeddings.") from None
         if reply.data:
             return [item.embedding for item in sorted(reply.data, key=lambda item: item.index)]

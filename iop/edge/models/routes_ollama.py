@@ -11,7 +11,7 @@ from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import Asking
 from iop.edge.models.ollama import CHAT, EMBED, GENERATE, EmbedBody, OllamaBody, OllamaStream
 from iop.edge.models.ollama_names import VERSION, known_name, loaded, shown, tags
-from iop.edge.models.routes_names import find
+from iop.edge.models.routes_names import Name, find
 from iop.errors import InvalidRequest
 from iop.events import json_encode, now_us, rfc3339
 from iop.interfaces import IEdgeService
@@ -29,13 +29,13 @@ ELSEWHERE = (("POST", "/api/pull"), ("POST", "/api/push"), ("POST", "/api/create
 class OllamaChat(msgspec.Struct, frozen=True):
     """What IOP itself reads of a body; the rest is the backend's."""
 
-    model: str
+    model: Name
     messages: list[Any] | None = None
     stream: bool | None = None       # as with Ollama, null is true
 
 
 class OllamaGenerate(msgspec.Struct, frozen=True):
-    model: str
+    model: Name
     prompt: str | None = None
     suffix: str | None = None
     system: str | None = None
@@ -43,12 +43,12 @@ class OllamaGenerate(msgspec.Struct, frozen=True):
 
 
 class OllamaEmbed(msgspec.Struct, frozen=True):
-    model: str
+    model: Name
     input: str | list[str] | None = None
 
 
 class OllamaEmbedding(msgspec.Struct, frozen=True):
-    model: str
+    model: Name
     prompt: str = ""
     options: Any = None
     keep_alive: Any = None
@@ -81,7 +81,7 @@ class OllamaRoutes:
             Route("GET", "/api/version", PUBLIC, self.version, "The version of Ollama's API", query=None, dialect=OLLAMA),
             Route("GET", "/", PUBLIC, self.running, "Whether somebody is here", query=None, dialect=OLLAMA, answer="text",
                   media="text/plain"),
-            *[_told(method, path, _elsewhere, "Not here: models are managed on their nodes", errors=(501,))
+            *[_told(method, path, _elsewhere, "Not here: models are managed on their nodes", errors=(404,))
               for method, path in ELSEWHERE],
         ]
 

@@ -11,6 +11,7 @@ from iop.edge.models.asking import Asking, created_s
 from iop.edge.models.chat import ChatBody, ChatStream, empty_delta
 from iop.edge.models.completions import CompletionBody, CompletionStream
 from iop.edge.models.deltas import CHAT, COMPLETIONS
+from iop.edge.models.routes_names import Name
 from iop.records import RunRecord
 from iop.web.errors import OPENAI
 from iop.web.request import Request
@@ -26,7 +27,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class _Streaming(msgspec.Struct, frozen=True, kw_only=True):
-    model: str
+    model: Name
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prompt_cache_key: Any = None

@@ -9,6 +9,7 @@ import msgspec
 
 from iop.edge.models.asking import Asking
 from iop.edge.models.passing import PassBody, PassStream
+from iop.edge.models.routes_names import Name
 from iop.errors import InvalidRequest
 from iop.forms import field_text
 from iop.web.errors import OPENAI
@@ -22,14 +23,14 @@ ANY = "*/*"
 class PassedRequest(msgspec.Struct, frozen=True):
     """What IOP itself reads; the rest is the backend's to judge."""
 
-    model: str
+    model: Name
     stream: bool | None = None
 
 
 class PassedForm(msgspec.Struct, frozen=True):
     """The fields of a form that IOP itself reads; files and all else stand beside them."""
 
-    model: str
+    model: Name
     stream: bool = False
 
 

@@ -97,7 +97,7 @@ def test_a_failure_after_output_is_one_line_and_the_end(world):
     ("POST", "/api/blobs/sha256:1")])
 def test_models_are_not_managed_here(world, method, path):
     answer = world.call(method, path, {"model": "x"})
-    assert answer.status == 501
+    assert answer.status == 404
     assert "nodes" in answer.json["error"]
 
 

@@ -101,7 +101,7 @@ async def test_its_errors_have_their_text_and_status(world):
     error = await deferToThread(_tried, lambda: world.client.chat("no", MESSAGES))
     assert (error.status_code, "no" in error.error) == (404, True)
     error = await deferToThread(_tried, lambda: world.client.pull("x"))
-    assert (error.status_code, "nodes" in error.error) == (501, True)
+    assert (error.status_code, "nodes" in error.error) == (404, True)
     world.edge.scripts["echo"] = script(events.output("a"), error=ProgramFailed("It ended with exit code 3."))
     error = await deferToThread(_tried, lambda: list(world.client.chat("echo", MESSAGES, stream=True)))
     assert error.error == "It ended with exit code 3."
