@@ -115,7 +115,7 @@ def test_a_whole_turn_with_a_tool_before_a_chat_backend(codex: Start, scripted: 
     assert events[-1]["usage"] | {"cache_write_input_tokens": 0} == {
         "input_tokens": 22, "cached_input_tokens": 6, "cache_write_input_tokens": 0, "output_tokens": 12,
         "reasoning_output_tokens": 0}
-    assert backend.paths == ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"], "asked once, then known"
+    assert backend.paths == ["/v1/chat/completions"] * 2, "with codex's tools it is told at once"
     assert "hello-42" in results(backend)[0]
     assert backend.asked[1]["messages"][-2]["reasoning_content"].strip() == "Let me run it.", "the thought comes back"
     runs = run.up.client.get("/api/v1/runs")["runs"]
@@ -167,6 +167,7 @@ def test_a_failure_ends_the_turn_and_says_why(
 
 def test_a_turn_before_a_backend_that_has_the_api_itself(codex: Start, llama_server: Callable[..., LlamaServer],
                                                          tmp_path: Path) -> None:
+    """llama.cpp would pass over codex's tools that are no functions, so that it is asked as a chat."""
     server = llama_server("hello", ctx=131_072, parallel=1)
     short = tmp_path / "instructions.md"
     short.write_text("Be brief.")
