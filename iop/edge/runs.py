@@ -42,14 +42,15 @@ class Runs:
         self._dirty: set[RunLog] = set()
         self._on_started: Callable[[Run], object] = _nobody
         self._on_ended: Callable[[Run, Outcome], object] = _nobody
-        self._on_committed: Callable[[Run, EventId], object] = _nobody
+        self._on_committed: Callable[[Run, EventId, int], object] = _nobody
         self._on_refused: Callable[[Run, IOPError], object] = _nobody
         self.prices: Mapping[str, Price] = {}
         self.recorder = Recorder(history, clock, self._written, self._refused)
 
     def tell(self, *, started: Callable[[Run], object], ended: Callable[[Run, Outcome], object],
-             committed: Callable[[Run, EventId], object], refused: Callable[[Run, IOPError], object]) -> None:
-        """Who is told: once when a run starts, once when it ends, and how far history has it, once a commit.
+             committed: Callable[[Run, EventId, int], object], refused: Callable[[Run, IOPError], object]) -> None:
+        """Who is told: once when a run starts, once when it ends, and how far history has it and
+        how many bytes more that is, once a commit.
 
         `refused(run, error)`: history can never have what it did; it has to be ended because of `error`.
         """
@@ -159,9 +160,11 @@ class Runs:
         self._on_ended(run, outcome)
 
     def _written(self, run: Run, entries: Sequence[Entry]) -> None:
+        size = 0
         for entry in entries:
             run.log.commit(entry)
-        self._on_committed(run, run.log.committed)
+            size += entry.size
+        self._on_committed(run, run.log.committed, size)
         if run.log in self._dirty:           # what was withheld may be shown
             self._dirty.discard(run.log)
             run.log.tell()
