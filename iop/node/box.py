@@ -83,3 +83,12 @@ class Box:
     def ending(self) -> tuple[str, Outcome] | None:
         """(kind, outcome) as its last batch tells it; None where that is none."""
         return ending_of(EventBatch.FromString(self.batches[-1].packed)) if self.batches else None
+
+    def packed(self, ended: bool) -> bytes:
+        """The entry of an earlier start once more, with all its batches that are wanted."""
+        entry = SpoolEntry()
+        if self.entry is not None:
+            entry.CopyFrom(self.entry)
+        entry.batches.extend(kept.packed for kept in self.batches)
+        entry.ended = ended
+        return entry.SerializeToString()

@@ -90,6 +90,7 @@ class Runs:
 
     def check_limits(self) -> None:
         """Called once a second for all."""
+        self._spool.look()
         now = self._clock.seconds()
         for run in self:
             run.check_limits(now)

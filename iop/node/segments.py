@@ -80,7 +80,7 @@ class SegmentLog:
         `may_begin`: in a new segment, where the newest is full.
         """
         segment = self.current
-        if segment is None or (may_begin and segment.size >= self._segment_bytes) or self._worn or self._removed():
+        if segment is None or (may_begin and segment.size >= self._segment_bytes) or self._worn:
             segment = self._begin()
         word, parts = segment.word, []
         for payload in payloads:
@@ -96,6 +96,10 @@ class SegmentLog:
         segment.size += len(data)
         self.size_bytes += len(data)
         return segment
+
+    def look(self) -> None:
+        """See whether somebody has deleted the newest: what is written there would end with this process."""
+        self._worn = self._worn or (self._descriptor >= 0 and not os.fstat(self._descriptor).st_nlink)
 
     def remove(self, segment: Segment) -> None:
         """Nobody wants any of it."""
@@ -119,10 +123,6 @@ class SegmentLog:
             os.close(self._descriptor)
             self._descriptor = -1
         self.current = None
-
-    def _removed(self) -> bool:
-        """Somebody has deleted the newest: what is written there would end with this process."""
-        return not os.fstat(self._descriptor).st_nlink
 
     def _begin(self) -> Segment:
         word = secrets.token_bytes(4)

@@ -13,14 +13,14 @@ segment before its own goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from iop.node.box import Box, Kept, Key, Spooled
 from iop.node.reading import Reading
-from iop.node.segments import Segment
+from iop.node.segments import Segment, SegmentLog
 from iop.node.windows import Windows
 from iop.proto.spool_pb2 import SpoolEntry
 
@@ -44,7 +44,7 @@ class Put(NamedTuple):
 class Spool:
     """All un-acknowledged events of this node. `deliver(packed EventBatch)` sends one, where it can be sent now."""
 
-    def __init__(self, segments: Any, clock: IReactorTime, quota_bytes: int = QUOTA_BYTES) -> None:
+    def __init__(self, segments: SegmentLog, clock: IReactorTime, quota_bytes: int = QUOTA_BYTES) -> None:
         self.deliver: Callable[[bytes], None] = lambda packed: None
         self.stuck = ""                       # why the disk takes nothing
         self._log = segments
@@ -69,7 +69,7 @@ class Spool:
         if any(segment.damaged for segment in reading.segments):
             for box in self._boxes.values():
                 if not box.torn:      # whose ending is written with what there is of it, all or nothing
-                    self._put(box, list(box.batches), _packed(box, not box.open), b"", not box.open)
+                    self._put(box, list(box.batches), box.packed(not box.open), b"", not box.open)
         for segment in reading.segments:
             self._tidy(segment)
 
@@ -103,7 +103,7 @@ class Spool:
         box = self._boxes[run_id, attempt]
         box.batches.extend(ending)
         box.entry = entry
-        self._put(box, list(box.batches), _packed(box, True), b"", True)
+        self._put(box, list(box.batches), box.packed(True), b"", True)
         self.windows.changed(box, sum(len(kept.packed) for kept in ending))
 
     def _put(self, box: Box, batches: Sequence[Kept], payload: bytes, mark: bytes, ended: bool) -> None:
@@ -174,6 +174,10 @@ class Spool:
             log.info("the spool can be written again")
             self.stuck = ""
         self.windows.hold(self._log.size_bytes > self._quota_bytes)
+
+    def look(self) -> None:
+        """Called once a second: what follows goes to a new file where the present one was deleted."""
+        self._log.look()
 
     def close(self) -> None:
         """The last write. What comes later is not kept."""
@@ -287,13 +291,3 @@ class Spool:
         except OSError as error:
             log.warn("{file} of the spool stays: {reason}", file=segment.path, reason=error.strerror)
         self.windows.hold(bool(self.stuck) or self._log.size_bytes > self._quota_bytes)
-
-
-def _packed(box: Box, ended: bool) -> bytes:
-    """The entry of an earlier start once more, with all its batches that are wanted."""
-    entry = SpoolEntry()
-    if box.entry is not None:
-        entry.CopyFrom(box.entry)
-    entry.batches.extend(kept.packed for kept in box.batches)
-    entry.ended = ended
-    return entry.SerializeToString()
