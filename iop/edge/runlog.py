@@ -25,6 +25,7 @@ from iop.events import ENDING_KINDS
 from iop.proto.run_pb2 import CHANNEL_STDOUT, CHANNEL_TEXT, EventBatch
 from iop.runs import EventId
 
+_COLLECTED = frozenset((CHANNEL_TEXT, CHANNEL_STDOUT))
 TEXT_CHARACTERS = 16 * 1024      # of output, kept for the history's search column
 ENTRY_COST_BYTES = 512           # of an entry in memory beside its bytes; a decoded batch takes about twice its bytes
 
@@ -145,13 +146,9 @@ class RunLog:
             self._dirty.add(self)
 
     def _collect(self, batch: EventBatch) -> None:
-        for event in batch.events:
-            text = event.output
-            if text and event.channel in (CHANNEL_TEXT, CHANNEL_STDOUT):
-                self._pieces.append(text[:self._text_left])
-                self._text_left = max(0, self._text_left - len(text))
-                if not self._text_left:
-                    return
+        text = "".join([event.output for event in batch.events if event.channel in _COLLECTED])[:self._text_left]
+        self._pieces.append(text)
+        self._text_left -= len(text)
 
     def output_text(self) -> str:
         """The first 16 Ki characters of text and standard output."""
