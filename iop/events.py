@@ -67,11 +67,11 @@ def ending(kind: str, outcome: run_pb2.Outcome) -> RuntimeEvent:
 
 def outcome_of(error: IOPError) -> run_pb2.Outcome:
     """The outcome that tells `error`."""
-    outcome = run_pb2.Outcome(code=error.code, message=error.message, retryable=error.retryable)
+    outcome = run_pb2.Outcome(code=error.code, message=error.message, retryable=error.retryable,
+                              retry_after_s=error.retry_after_s)
     if isinstance(error, UpstreamError):
         outcome.upstream_status = error.status
         outcome.upstream_body = error.body[:65536]
-        outcome.retry_after_s = error.retry_after_s
     return outcome
 
 

@@ -191,10 +191,13 @@ class Dispatcher:
         run.deadline = None
         if self._leave_queue(run):
             try:
-                obstacle = self._slots.choose(run.record, run.request).obstacle
+                obstacle: IOPError | None = self._slots.choose(run.record, run.request).obstacle
             except IOPError as error:
                 obstacle = error
-            self._runs.fail(run, obstacle or QueueTimeout())
+            obstacle = obstacle or QueueTimeout()
+            if isinstance(obstacle, QueueTimeout):
+                obstacle.retry_after_s = self.drain_rate.wait_s(1, self._clock.seconds())
+            self._runs.fail(run, obstacle)
 
     def _leave_queue(self, run: Run, *, placed: bool = False) -> bool:
         if not self._queue.remove(run, served=placed):

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from iop.errors import IOPError, NoNode, NoSuchTarget, QueueTimeout
@@ -22,12 +21,14 @@ Name = tuple[str, str]           # adapter, target
 Place = tuple[str, Name]         # a node, and what it is to run there
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+_NOTHING: Mapping[str, str] = {}
+
+
+class Wanted(NamedTuple):
     """What a run asks of a node. Where `node_id` or `holder` is set, no other node will do."""
 
     names: Sequence[Name]            # any of these targets
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = _NOTHING
     node_id: str = ""                # as it was asked for
     holder: str = ""                 # the node of its session
     affinity: Place | None = None    # where runs like it were before
@@ -47,11 +48,10 @@ class Candidate(NamedTuple):
     ready: bool = True
     warm: bool = True                # False: its backend has to load the model first
     weight: float = 1.0
-    labels: Mapping[str, str] = {}
+    labels: Mapping[str, str] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A node, a target and the reason; or what the run ends with when it has waited for too long: NoNode or QueueTimeout."""
 
     node_id: str = ""
@@ -76,7 +76,7 @@ def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
         offering = [one for one in offering if one.node_id == only]
         if not offering:
             raise NoSuchTarget(f"The node {only} does not offer {_called(wanted)}.")
-    able = [one for one in offering if one.up and not one.draining and _carries(one, wanted.labels)]
+    able = [one for one in offering if one.up and not one.draining and (not wanted.labels or _carries(one, wanted.labels))]
     if not able:
         return Choice(obstacle=NoNode(_why(wanted, offering)))
     ready = [one for one in able if one.ready] or able

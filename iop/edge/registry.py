@@ -38,6 +38,7 @@ class Node:
         self.ready = False                           # it has had its verdicts on the present link: orders may be sent
         self.placeable = False                       # and it has told its status on it
         self.draining = False                        # an operator's word
+        self._drained = False                        # and its own
         self.entry_labels: dict[str, str] = {}       # from edge.yaml
         self.label_changes: dict[str, str | None] = {}   # an operator's, since
         self.config_faults: list[str] = []
@@ -62,7 +63,7 @@ class Node:
     @property
     def takes_nothing(self) -> bool:
         """No new runs: an operator's word, or the node's own."""
-        return self.draining or bool(self.status and self.status.draining)
+        return self.draining or self._drained
 
     @property
     def labels(self) -> dict[str, str]:
@@ -88,7 +89,7 @@ class Node:
         self.link, self.ready, self.placeable, self.since_us = None, False, False, now_us()
 
     def told_status(self, status: NodeStatus) -> None:
-        self.status, self.placeable = status, True
+        self.status, self.placeable, self._drained = status, True, status.draining
         self._capacity = {state.adapter: state.concurrency for state in status.adapters}
         self.offers = {
             (state.adapter, target.target): TargetView(
@@ -142,14 +143,12 @@ class Node:
         offer = self.offers.get(name)
         if offer is None:
             return None
-        of_adapter = self._capacity.get(name[0]) or max(offer.concurrency, 1)
-        capacity = min(of_adapter, offer.concurrency or of_adapter)
-        taken = self._taken[name]
+        taken, of_adapter = self._taken, self._capacity.get(name[0]) or max(offer.concurrency, 1)
+        capacity, at_work = min(of_adapter, offer.concurrency or of_adapter), taken[name]
         return Candidate(
-            node_id=self.node_id, free=min(of_adapter - self._taken[name[0]], capacity - taken), name=name,
-            running=len(self._slots), capacity=capacity, up=self.up and self.placeable, draining=self.takes_nothing,
-            ready=offer.ready, warm=offer.warm is not False or taken > 0, weight=offer.weight,
-            labels=self.labels if with_labels else _NO_LABELS)
+            self.node_id, min(of_adapter - taken[name[0]], capacity - at_work), name, len(self._slots), capacity,
+            self.link is not None and self.placeable, self.draining or self._drained, offer.ready,
+            offer.warm is not False or at_work > 0, offer.weight, self.labels if with_labels else _NO_LABELS)
 
     def view(self) -> NodeView:
         status = self.status or NodeStatus()
