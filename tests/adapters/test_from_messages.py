@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iop.adapters.wire.from_messages import to_chat
+from iop.adapters.wire.from_messages import needs_telling, to_chat
 from iop.errors import InvalidRequest
 
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
@@ -121,6 +121,10 @@ def test_turns_of_one_role_become_one() -> None:
     assert messages({"role": "user", "content": "a"}, user({"type": "image", "source": PNG}))[0]["content"][0] == text("a")
 
 
+def test_roles_that_only_clients_know_are_the_users() -> None:
+    assert messages({"role": "ctx", "content": "a"}, {"role": "msg", "content": "b"}) == [{"role": "user", "content": "a\nb"}]
+
+
 def test_a_system_message_in_the_middle_becomes_a_reminder() -> None:
     told = messages({"role": "system", "content": "s1"}, *HI, {"role": "system", "content": [text("s2")]}, system="s0")
     assert told == [{"role": "system", "content": "s0\n\ns1"},
@@ -178,6 +182,22 @@ def test_what_only_anthropic_has_is_left_out_with_a_warning() -> None:
         "type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": True}}})])
 def test_how_to_think_and_the_form_of_the_answer(asked: dict[str, Any], told: dict[str, Any]) -> None:
     assert chat(**asked) == chat() | told
+
+
+# --- what a backend that has the API would pass over or refuse
+
+@pytest.mark.parametrize(("body", "needed"), [
+    ({}, False), ({"system": "s", "tools": [WEATHER, WEATHER | {"type": "custom"}]}, False),
+    ({"system": [text("s", cache_control={})]}, False),
+    ({"messages": [user(text("a"), {"type": "image", "source": PNG}, {"type": "tool_result", "tool_use_id": "t"}),
+                   assistant({"type": "thinking", "thinking": "t"}, {"type": "tool_use", "id": "t"})]}, False),
+    ({"messages": ["x", user("y")], "tools": ["x"], "system": 7}, False),
+    ({"system": [text("x-anthropic-billing-header: cc_version=2.1.197;")]}, True),
+    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, True),
+    ({"messages": [*HI, {"role": "system", "content": "s"}]}, True), ({"messages": [{"role": ["x"], "content": "s"}]}, True),
+    ({"messages": [user({"type": "document", "source": {}})]}, True), ({"messages": [user({"type": ["x"]})]}, True)])
+def test_what_needs_to_be_told_as_a_chat_everywhere(body: dict[str, Any], needed: bool) -> None:
+    assert needs_telling({"messages": HI} | body) is needed
 
 
 # --- refusals

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iop.adapters.wire.messages_blocks import chat_messages
+from iop.adapters.wire.messages_blocks import billing, chat_messages
 from iop.adapters.wire.messages_fields import is_object, kept, refuse
 from iop.adapters.wire.translated import Translated
 
@@ -24,6 +24,31 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _EFFORTS = ((4_000, "low"), (16_000, "medium"))
 _MOST = "high"
 _KNOWN_EFFORTS = frozenset(("minimal", "low", "medium", "high"))
+
+# What the servers that people run themselves have of the API: llama.cpp passes over the rest in silence, vLLM refuses it.
+_PLAIN_BLOCKS = frozenset(("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking"))
+_PLAIN_ROLES = frozenset(("user", "assistant"))
+
+
+def needs_telling(body: dict[str, Any]) -> bool:
+    """Whether a request holds what backends with a Messages API of their own pass over or refuse, but for Anthropic's own:
+    tools that run there, documents, system messages in the middle, Claude Code's billing line.
+    """
+    return (any(isinstance(tool, dict) and tool.get("type") not in (None, "custom") for tool in _list(body.get("tools")))
+            or any(billing(block) for block in _list(body.get("system")))
+            or any(not _is_plain(message) for message in _list(body.get("messages"))))
+
+
+def _is_plain(message: Any) -> bool:
+    if not isinstance(message, dict):
+        return True                      # nothing that telling it otherwise could mend
+    blocks = [block.get("type") for block in _list(message.get("content")) if isinstance(block, dict)]
+    return (isinstance(message.get("role"), str) and message["role"] in _PLAIN_ROLES
+            and all(isinstance(kind, str) and kind in _PLAIN_BLOCKS for kind in blocks))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def to_chat(body: dict[str, Any], model: str) -> Translated:

@@ -19,8 +19,10 @@ import msgspec
 
 from iop.adapters.wire.messages_fields import is_object, is_text, refuse
 
-# Claude Code's own line for Anthropic's books. It is another one in each request, so that no cached prefix would ever fit.
+# Claude Code's own line for Anthropic's books. It differs between conversations, which share all that follows: with it, none
+# would find the prefix of another in the cache.
 _BILLING = "x-anthropic-billing-header"
+_ROLES = {"ctx": "user", "msg": "user"}      # which some clients send, as vLLM has found (its protocol.py, 2026-11)
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}")
 _PASSED_OVER = frozenset(("redacted_thinking", "compaction", "container_upload", "tool_reference"))
 
@@ -46,13 +48,20 @@ def _system(told: Any) -> str:
     if not isinstance(told, list):
         refuse("system", "must be a text or a list of blocks")
     texts = [is_text(is_object(block, f"system.{place}").get("text"), f"system.{place}.text")
-             for place, block in enumerate(told)]
-    return "\n\n".join(text for text in texts if text and not text.startswith(_BILLING))
+             for place, block in enumerate(told) if not billing(block)]
+    return "\n\n".join([text for text in texts if text])
+
+
+def billing(block: Any) -> bool:
+    """Whether a block of the system prompt is that line."""
+    text = block.get("text") if isinstance(block, dict) else None
+    return isinstance(text, str) and text.startswith(_BILLING)
 
 
 def _told(message: Any, place: str, warnings: list[str]) -> list[dict[str, Any]]:
     """The chat messages that one message becomes."""
     role, content = is_object(message, place).get("role"), message.get("content")
+    role = _ROLES.get(role, role) if isinstance(role, str) else role
     if role not in ("user", "assistant", "system"):
         refuse(f"{place}.role", "must be user or assistant")
     if isinstance(content, str):

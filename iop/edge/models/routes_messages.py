@@ -25,7 +25,7 @@ FORWARDED = ("anthropic-version", "anthropic-beta", "x-claude-code-session-id", 
 _NO_SUCH_API = (404, 405, 501)
 _HEADER = re.compile(r"[\x20-\x7e]*")
 _QUERY = re.compile(r"[A-Za-z0-9._~=&%+-]{0,200}")
-_BILLING = "x-anthropic-billing-header"      # the line of Claude Code's system prompt that is another one in each request
+_BILLING = "x-anthropic-billing-header"      # the line of Claude Code's system prompt that differs between conversations
 
 
 class MessagesRequest(msgspec.Struct, frozen=True):
