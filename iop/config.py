@@ -195,6 +195,12 @@ class SpoolConfig(_Strict):
     quota_bytes: SpoolBytes = 256 * 1024 * 1024      # above it, all runs of the node are held back
 
 
+class ServersConfig(_Strict):
+    """The model servers that this node starts itself."""
+
+    memory_bytes: Bytes = 0          # that they may take together, as their targets say; 0: no limit
+
+
 class PolicyConfig(_Strict):
     """What the owner of this machine allows. Read at start and on SIGHUP; never from the link."""
 
@@ -211,6 +217,7 @@ class _NodeFile(_Strict):
     node: NodeIdentity
     edge: EdgeAddress
     spool: SpoolConfig = SpoolConfig()
+    servers: ServersConfig = ServersConfig()
     policy: PolicyConfig = PolicyConfig()
     adapters: dict[str, Any] = {}    # targets that this machine's owner defines; all there is under `locked`
 
@@ -221,6 +228,7 @@ class NodeConfig(_Config, frozen=True, kw_only=True):
     node: NodeIdentity
     edge: EdgeAddress
     spool: SpoolConfig
+    servers: ServersConfig
     policy: PolicyConfig
     adapters: list[node_pb2.AdapterConfig]
 
@@ -252,8 +260,9 @@ def load_node(file: str) -> NodeConfig:
     if parsed.policy.mode == "trusting" and not parsed.policy.trust_edge_commands:
         raise document.error(("policy", "mode"), "policy.mode `trusting` also needs `trust_edge_commands: true`, since "
                              "it lets the edge run any program on this machine.")
-    return NodeConfig(file=file, node=parsed.node, edge=parsed.edge, spool=parsed.spool, policy=parsed.policy,
-                      document=document, adapters=read_adapters(document, parsed.adapters, ("adapters",)))
+    return NodeConfig(file=file, node=parsed.node, edge=parsed.edge, spool=parsed.spool, servers=parsed.servers,
+                      policy=parsed.policy, document=document,
+                      adapters=read_adapters(document, parsed.adapters, ("adapters",)))
 
 
 def load_identity(file: str) -> tuple[str, str]:

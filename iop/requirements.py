@@ -13,6 +13,7 @@ class Program:
     argv: tuple[str, ...]            # with placeholders still in place
     cwd: str = ""                    # empty: a private folder that the node makes
     env: Mapping[str, str] = field(default_factory=dict)
+    serves: bool = False             # it answers runs instead of being one: to begin such a run again has no effects
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from twisted.plugin import IPlugin
 from zope.interface import implementer
 
 from iop.adapters.wire.asked import Asked
+from iop.adapters.wire.context import shown_context
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings
 from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
@@ -23,10 +24,14 @@ from iop.adapters.wire.translators import can_be_told, translated
 from iop.errors import InvalidRequest, IOPError, UpstreamError
 from iop.interfaces import IAdapterFactory
 from iop.proto.run_pb2 import RunRequest
+from iop.servers import TargetHealth
 
 
 class OllamaSettings(ModelSettings):
     """A model at an Ollama server. `options` are Ollama's own, a request's win."""
+
+    serve_base: ClassVar[str] = ""
+    serve_health: ClassVar[str] = "/api/version"
 
     url: str = "http://127.0.0.1:11434"
     keep_alive: str | int | None = None
@@ -50,23 +55,23 @@ class OllamaAdapter(ModelAdapter):
         body = request_body(settings.model, messages, settings.options, settings.keep_alive)
         return Asked("api/chat", msgspec.json.encode(body), (NativeReader(),))
 
-    def _check(self, settings: OllamaSettings) -> Deferred[str]:
+    def _check(self, settings: OllamaSettings) -> Deferred[TargetHealth]:
         return Deferred.fromCoroutine(self._look(settings))
 
-    async def _look(self, settings: OllamaSettings) -> str:
-        """The list knows most models; what is named otherwise is asked for."""
-        client = self._client(settings)
+    async def _look(self, settings: OllamaSettings) -> TargetHealth:
+        """Whether it has the model, and whether that is in memory."""
+        client, asked = self._client(settings), msgspec.json.encode({"model": settings.model})
         try:
-            status, body = await client.fetch(f"{settings.url}/api/tags", {}, within_s=2.4)
+            status, shown = await client.fetch(f"{settings.url}/api/show", {}, asked, within_s=2.4)
+            if status == 404:
+                return TargetHealth(f"Ollama has no model {settings.model}; `iop node pull {settings.model}` gets it.")
             if status != 200:
-                return f"The backend at {settings.url} answers {status} to /api/tags."
-            if settings.model in _names(body) or f"{settings.model}:latest" in _names(body):
-                return ""
-            asked = msgspec.json.encode({"model": settings.model})
-            status, _ = await client.fetch(f"{settings.url}/api/show", {}, asked, within_s=2.4)
+                return TargetHealth(f"The backend at {settings.url} answers {status} to /api/show.")
+            status, loaded = await client.fetch(f"{settings.url}/api/ps", {}, within_s=2.0)
         except IOPError as error:
-            return error.message
-        return "" if status == 200 else f"Ollama has no model {settings.model}; `ollama pull {settings.model}` gets it."
+            return TargetHealth(error.message)
+        warm = any(name in _names(loaded) for name in (settings.model, f"{settings.model}:latest")) if status == 200 else None
+        return TargetHealth(warm=warm, context_tokens=shown_context(shown, settings.options))
 
 
 def _names(body: bytes) -> set[str]:

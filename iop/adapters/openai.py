@@ -15,15 +15,18 @@ from zope.interface import implementer
 
 from iop.adapters import settings as checks
 from iop.adapters.wire.anthropic import MessageReader, MessagesReader
+from iop.adapters.wire.anthropic_whole import JoiningMessageReader
 from iop.adapters.wire.asked import Asked, Reader
 from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.context import context_tokens
+from iop.adapters.wire.from_responses import needs_telling
 from iop.adapters.wire.lacking import Lacking
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
 from iop.adapters.wire.passing import PassingReader, SloppyReader, UnstreamedReader
 from iop.adapters.wire.refusals import lacks_api, refuses_to_stream
 from iop.adapters.wire.requests import (
     APIS,
-    JOINED,
+    CHATS,
     OLLAMA,
     TYPED,
     ApiRequest,
@@ -32,6 +35,7 @@ from iop.adapters.wire.requests import (
     passed_on,
     request_of,
 )
+from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
 from iop.adapters.wire.translated import Translated
 from iop.adapters.wire.translators import can_be_told, translated
 from iop.adapters.wire.whole import JoiningReader
@@ -41,6 +45,7 @@ from iop.interfaces import IAdapterFactory, IAdapterTools
 from iop.keys import Secret
 from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import RunRequest
+from iop.servers import TargetHealth
 
 ANTHROPIC_VERSION = "2023-06-01"     # what a client means that names none
 
@@ -60,6 +65,7 @@ class OpenAIAdapter(ModelAdapter):
     def __init__(self, targets: dict[str, OpenAISettings], tools: IAdapterTools) -> None:
         super().__init__(targets, tools)
         self._lacking = Lacking(tools.clock)
+        self._contexts: dict[tuple[str, str], int] = {}      # by URL and model; of an owned server the URL changes
         self._keys = {path: Secret(read_secret(path))
                       for path in {settings.api_key_file for settings in targets.values()} if path}
 
@@ -69,10 +75,9 @@ class OpenAIAdapter(ModelAdapter):
             if not can_be_told(api):
                 raise UpstreamError(f"The backend of {request.target} has no API {api[:80]}.", status=404)
             return self._told_otherwise(request, settings)
-        asked = self._asked(request_of(request, settings.model), settings)
-        if api in TYPED or api.startswith("messages/"):
-            asked = asked._replace(path=api + (f"?{request.query}" if request.query else ""), headers=_typed_headers(request)
-                                   | asked.headers)
+        typed = api in TYPED or api.startswith("messages/")
+        asked = self._asked(request_of(request, settings.model), settings, _typed_headers(request) if typed else {},
+                            f"?{request.query}" if typed and request.query else "")
         if can_be_told(api):
             asked = asked._replace(otherwise=partial(self._refused, request, settings, asked))
         return asked
@@ -82,10 +87,13 @@ class OpenAIAdapter(ModelAdapter):
             return True
         if settings.apis:
             return request.api in APIS and request.api not in settings.apis
+        if request.api == "responses" and needs_telling(decoded(request.body)):
+            return True
         return self._lacking.lacks(request.target, request.api)
 
-    def _asked(self, wanted: ApiRequest, settings: OpenAISettings) -> Asked:
-        asked = Asked(wanted.api, wanted.body, _readers(wanted), self._headers(settings), wanted.content_type)
+    def _asked(self, wanted: ApiRequest, settings: OpenAISettings, headers: dict[str, str], query: str = "") -> Asked:
+        asked = Asked(wanted.api + query, wanted.body, _readers(wanted), headers | self._headers(settings),
+                      wanted.content_type)
         if not wanted.plain:
             return asked
         plain = asked._replace(body=wanted.plain)
@@ -104,14 +112,30 @@ class OpenAIAdapter(ModelAdapter):
 
     def _told_otherwise(self, request: RunRequest, settings: OpenAISettings) -> Asked:
         told: Translated = translated(request.api, decoded(request.body), settings.model)
-        asked = self._asked(passed_on(told.api, msgspec.json.encode(told.body), settings.model), settings)
+        asked = self._asked(passed_on(told.api, msgspec.json.encode(told.body), settings.model), settings, {})
         return asked._replace(api=told.api, warnings=told.warnings)
 
-    def _check(self, settings: OpenAISettings) -> Deferred[str]:
-        found = self._client(settings).fetch(self._health_url(settings), self._headers(settings), within_s=4.5)
-        return found.addCallbacks(
-            lambda reply: "" if reply[0] == 200 else f"The backend at {settings.url} answers {reply[0]} to a health check.",
-            lambda failure: failure.getErrorMessage())
+    def _check(self, settings: OpenAISettings) -> Deferred[TargetHealth]:
+        found = self._client(settings).fetch(self._health_url(settings), self._headers(settings), within_s=2.4)
+        found.addCallbacks(self._answered, lambda failure: TargetHealth(failure.getErrorMessage()), callbackArgs=(settings,))
+        return found
+
+    def _answered(self, reply: tuple[int, bytes], settings: OpenAISettings) -> TargetHealth | Deferred[TargetHealth]:
+        status, body = reply
+        if status != 200:
+            return TargetHealth(f"The backend at {settings.url} answers {status} to a health check.")
+        if settings.health_path == "/models":
+            return self._listed(body, settings)
+        if (settings.url, settings.model) in self._contexts:
+            return self._listed(b"", settings)
+        asked = self._client(settings).fetch(settings.url + "/models", self._headers(settings), within_s=1.6)
+        return asked.addCallbacks(lambda reply: self._listed(reply[1], settings), lambda failure: TargetHealth(warm=True))
+
+    def _listed(self, models: bytes, settings: OpenAISettings) -> TargetHealth:
+        """It is ready; its list of models may tell the context, and is asked for once where that is a request of its own."""
+        here = settings.url, settings.model
+        self._contexts[here] = context_tokens(models, settings.model) or self._contexts.get(here, 0)
+        return TargetHealth(warm=True, context_tokens=self._contexts[here])
 
     def _health_url(self, settings: OpenAISettings) -> str:
         return settings.url + settings.health_path
@@ -124,7 +148,7 @@ class OpenAIAdapter(ModelAdapter):
 
 def _readers(wanted: ApiRequest) -> tuple[Reader, ...]:
     """Who may read the reply, by its content type; the first is for what was asked."""
-    if wanted.api in JOINED:
+    if wanted.api in CHATS:
         if wanted.streams:
             return StreamReader(), UnstreamedReader(), SloppyReader(StreamReader, UnstreamedReader, StreamReader.media_type)
         if wanted.plain:
@@ -132,9 +156,14 @@ def _readers(wanted: ApiRequest) -> tuple[Reader, ...]:
         return WholeReader(), SloppyReader(WholeReader, WholeReader, WholeReader.media_type)
     if wanted.api not in TYPED:
         return WholeReader(), PassingReader()
-    stream, whole = (MessagesReader, MessageReader) if wanted.api == "messages" else (StreamReader, WholeReader)
-    sloppy = SloppyReader(stream, whole, (stream if wanted.streams else whole).media_type)
-    return (stream(), sloppy) if wanted.streams else (whole(), sloppy)
+    stream, joining, whole = _MESSAGES if wanted.api == "messages" else _RESPONSES
+    if wanted.streams:
+        return stream(), SloppyReader(stream, whole, stream.media_type)
+    return joining(), whole(), SloppyReader(joining, whole, whole.media_type)
+
+
+_MESSAGES = MessagesReader, JoiningMessageReader, MessageReader
+_RESPONSES = ResponsesReader, JoiningResponseReader, ResponseReader
 
 
 def _typed_headers(request: RunRequest) -> dict[str, str]:

@@ -33,6 +33,7 @@ class IAdapterTools(Interface):
     clock = Attribute("IReactorTime.")
     reactor = Attribute("IReactorTCP and IReactorTime, for HTTP.")
     spawner = Attribute("ISpawner.")
+    servers = Attribute("IServers.")
 
     def workdir(run_id):
         """A private folder (0700) for one run, made by the node. Raises AdapterError when the disk takes none."""
@@ -85,6 +86,13 @@ class IOffersInput(Interface):
         """Whether the runs of a target with these settings are. Pure."""
 
 
+class IOwnsServers(Interface):
+    """An IAdapterFactory some of whose targets say how their server is started."""
+
+    def server(settings):
+        """The ServerSpec (iop.servers) of these settings, None where the server is somebody else's. Pure."""
+
+
 class ITakesInput(Interface):
     """An IExecution that more input can be given to."""
 
@@ -114,7 +122,7 @@ class IHealth(Interface):
     """An IAdapter that can tell whether its backend is there."""
 
     def check():
-        """A Deferred of {target name: "" when ready, else a sentence why not}. Never fails, takes at most 5 s."""
+        """A Deferred of {target name: TargetHealth (iop.servers)}. Never fails, takes at most 5 s."""
 
 
 class IRunSink(Interface):

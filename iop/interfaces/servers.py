@@ -19,6 +19,9 @@ class IServers(Interface):
     def state(spec):
         """str: "cold", "starting", "warm" or why it cannot run, a sentence."""
 
+    def url(spec):
+        """str: where it listens, without a path; "" unless it is warm."""
+
 
 class IServerUse(Interface):
     """One run's hold on a running server; while there is one, the server is not unloaded."""
@@ -27,3 +30,6 @@ class IServerUse(Interface):
 
     def release():
         """The run needs it no more. Idempotent."""
+
+    def cut_off():
+        """A request got no answer: the server is looked at before anyone else is sent there, and ended if it is of no use."""

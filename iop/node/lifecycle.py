@@ -26,6 +26,7 @@ from iop.files import remove_ready, write_ready
 from iop.node.box import Key
 from iop.node.earlier import Earlier
 from iop.node.orphans import end_orphans
+from iop.node.servers import is_server
 from iop.node.waiting import after, at_most
 from iop.proto.node_pb2 import NodeConfigPayload
 
@@ -95,7 +96,8 @@ class Lifecycle:
         service.spool.recover()
         survivors = await self._survivors(service)
         earlier = await service.record.open_runs()
-        going_on = Earlier(service).settle(earlier, survivors)
+        servers = service.tools.servers.take_up({key for key in survivors if is_server(key)})
+        going_on = Earlier(service).settle(earlier, survivors - servers) | servers
         service.spool.flush()
         if self._reactor is None:
             return
@@ -124,12 +126,15 @@ class Lifecycle:
 
     async def stop(self, service: Any) -> None:
         await self._close(service)
+        began_s = service.clock.seconds()
         for run in service.runs:
             run.stop(NodeRestarted("The node was stopped while it was driving this run."))
         service.spool.flush()
+        servers = service.tools.servers.stop()
         await self._until_settled(service, STOP_S)
-        if service.runs:
-            log.warn("{count} runs do not end; killing what they started", count=len(service.runs))
+        await at_most(servers, max(0.0, began_s + STOP_S - service.clock.seconds()), service.clock)
+        if service.runs or not servers.called:
+            log.warn("{count} runs or their servers do not end; killing what they started", count=len(service.runs))
             killed = service.tools.spawner.kill_all()
             await at_most(killed, KILL_S, service.clock)
             await self._until_settled(service, LAST_S)
@@ -147,6 +152,7 @@ class Lifecycle:
         service.spool.flush()
         await self._until_settled(service, LAST_S)
         service.runs.detach()
+        service.tools.servers.let_go()
         await self._let_go(service)
 
     async def _close(self, service: Any) -> None:

@@ -13,12 +13,13 @@ from twisted.logger import Logger
 
 from iop.config import LIMITS
 from iop.errors import ConfigError
-from iop.interfaces import IAdapter, IAdapterFactory, IOffersInput
+from iop.interfaces import IAdapter, IAdapterFactory, IOffersInput, IOwnsServers
 from iop.node.policy import LOCKED
 from iop.node.router import OfferedTarget
 from iop.node.tools import Tools
 from iop.proto import node_pb2, run_pb2
 from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, NodeConfigPayload
+from iop.servers import ServerSpec
 
 log = Logger()
 
@@ -101,6 +102,11 @@ class Offers:
         settings = factory.settings(config)
         return Backend(factory, factory.build({config.name: settings}, self._tools),
                        {config.name: OfferedTarget(config=config, settings=settings)}, 0)
+
+    def servers(self) -> list[ServerSpec]:
+        """Those of its targets that it starts itself."""
+        return [target.server for backend in self.backends.values() for target in backend.targets.values()
+                if target.server is not None]
 
     def faults(self) -> list[ConfigFault]:
         """What stands refused now."""
@@ -193,7 +199,8 @@ class Offers:
             fault.path = f"{path}/{fault.path}" if fault.path else path
         ceiling = config.limits if own else run_pb2.Limits()
         offered = OfferedTarget(config=config, settings=settings, requirements=requirements, own=own, ceiling=ceiling,
-                                takes_input=IOffersInput.providedBy(factory) and factory.takes_input(settings))
+                                takes_input=IOffersInput.providedBy(factory) and factory.takes_input(settings),
+                                server=factory.server(settings) if IOwnsServers.providedBy(factory) else None)
         return (None if faults else offered), faults
 
     def _judge(self, factory: IAdapterFactory, requirements: tuple, own: bool) -> list[ConfigFault]:

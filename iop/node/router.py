@@ -10,6 +10,7 @@ from iop.config import LIMITS
 from iop.errors import InvalidRequest, NoSuchTarget
 from iop.proto import node_pb2, run_pb2
 from iop.runs import ExecutionSpec, is_run_id
+from iop.servers import ServerSpec
 
 OUTPUT_BYTES = 1024 * 1024 * 1024  # of a run for which nobody set a limit (contract.md)
 
@@ -24,6 +25,7 @@ class OfferedTarget:
     own: bool = False
     ceiling: run_pb2.Limits = field(default_factory=run_pb2.Limits)
     takes_input: bool = False
+    server: ServerSpec | None = None         # the node starts it itself
 
     @property
     def name(self) -> str:

@@ -70,6 +70,7 @@ class NodeService(Service):
         self.runs = Runs(offers, tools, record, spool, clock, marker, self._send, self._closed_to_runs,
                          lambda: self._lifecycle.settled(self))
         self.health = HealthWatch(clock, lambda: offers.backends, self.tell_status)
+        tools.servers.told = self.tell_status
         self._sweep = LoopingCall(self.runs.check_limits)
         self._sweep.clock = clock
 
@@ -189,6 +190,7 @@ class NodeService(Service):
 
     def _configure(self, payload: node_pb2.NodeConfigPayload) -> None:
         self._send("config_applied", self.offers.apply(payload))
+        self.tools.servers.configured(self.offers.servers())
         self.health.check_new().addCallback(self._configured_on, self.link)
 
     def _configured_on(self, _: None, link: ILink) -> None:
@@ -204,11 +206,12 @@ class NodeService(Service):
         self.tools.policy = policy
         applied = self.offers.judge_again()
         if self._standing == CONFIGURED:
+            self.tools.servers.configured(self.offers.servers())
             self._send("config_applied", applied)
         self.health.check_new().addCallback(lambda _: self.tell_status())
 
     def status(self) -> node_pb2.NodeStatus:
-        return node_status(self.offers.backends, self.health, policy_mode=self.tools.policy.mode,
+        return node_status(self.offers.backends, self.health, self.tools.servers, policy_mode=self.tools.policy.mode,
                            draining=self.draining or self.stopping, labels={**self.offers.labels, **self.own_labels},
                            facts=self.facts)
 

@@ -32,7 +32,7 @@ _PLACE = os.path.dirname(os.path.dirname(os.path.abspath(iop.__file__)))
 _COMMAND = (sys.executable, "-I", "-S", "-X", "utf8", "-c",
             "import sys; sys.path.append(sys.argv.pop()); from iop.node import guardian; guardian.main()")
 _LOG = "supervisor.log"      # what the interpreter says if it goes wrong
-_NAME = re.compile(r"([0-9a-f]{32})\.([0-9]{1,9})")
+_NAME = re.compile(r"([0-9a-f]{32}|server-[A-Za-z0-9._-]{1,48})\.([0-9]{1,9})")     # of a run, or of a model server
 
 
 @implementer(ISpawner)

@@ -12,11 +12,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from iop._version import VERSION_TEXT
-from iop.interfaces import IHealth
+from iop.interfaces import IHealth, IServers
 from iop.node.offers import Backend
 from iop.node.router import OfferedTarget
 from iop.proto import node_pb2
 from iop.requirements import Program
+from iop.servers import TargetHealth
 
 log = Logger()
 
@@ -24,9 +25,11 @@ CHECK_EVERY_S = 15.0
 AWAY_EVERY_S = 3.0         # where a backend is away: who starts it wants to use it
 CHECK_LIMIT_S = 6.0        # an adapter's own limit is 5
 FIRST_WAIT_S = 2.0         # a new configuration is told after this long, checked or not
-UNCHECKED = "It is being looked at."
+READY, UNCHECKED = TargetHealth(), TargetHealth("It is being looked at.")
 
-Health = Mapping[str, str]  # target name: "" when ready, else why not
+SERVER_STATES = ("cold", "starting", "warm")    # anything else is a sentence why it cannot run
+
+Health = Mapping[str, TargetHealth]          # by target
 
 
 class HealthWatch:
@@ -50,12 +53,12 @@ class HealthWatch:
         if self._loop.running:
             self._loop.stop()
 
-    def of(self, backend: Backend, target: str) -> str:
-        """Why a target is not ready; empty when it is."""
+    def of(self, backend: Backend, target: str) -> TargetHealth:
+        """How a target is; ready where its adapter cannot tell."""
         if not IHealth.providedBy(backend.adapter):
-            return ""
+            return READY
         adapter, health = self._known.get(backend.name, (None, {}))
-        return health.get(target, "") if adapter is backend.adapter else UNCHECKED
+        return health.get(target, READY) if adapter is backend.adapter else UNCHECKED
 
     def check_new(self) -> Deferred[None]:
         """Look at adapters that were never looked at; fires when they have answered, or after 2 s."""
@@ -82,7 +85,7 @@ class HealthWatch:
                               if IHealth.providedBy(backend.adapter) and (whole or self._away(backend))])
 
     def _away(self, backend: Backend) -> bool:
-        return any(self.of(backend, target) for target in backend.targets)
+        return any(self.of(backend, target).why_not for target in backend.targets)
 
     def _check(self, backend: Backend) -> Deferred[None]:
         asked = maybeDeferred(IHealth(backend.adapter).check).addTimeout(CHECK_LIMIT_S, self._clock)
@@ -90,7 +93,8 @@ class HealthWatch:
 
     def _no_answer(self, failure: Failure, backend: Backend) -> None:
         log.warn("the adapter {name} could not tell how it is: {reason}", name=backend.name, reason=failure.getErrorMessage())
-        self._answered(dict.fromkeys(backend.targets, "Its adapter could not tell; the node's log has the reason."), backend)
+        unknown = TargetHealth("Its adapter could not tell; the node's log has the reason.")
+        self._answered(dict.fromkeys(backend.targets, unknown), backend)
 
     def _answered(self, health: Health, backend: Backend) -> None:
         if self._backends().get(backend.name) is not backend:
@@ -100,22 +104,36 @@ class HealthWatch:
             self._changed()
 
 
-def node_status(backends: Mapping[str, Backend], watch: HealthWatch, *, policy_mode: str, draining: bool,
-                labels: Mapping[str, str], facts: Mapping[str, str]) -> node_pb2.NodeStatus:
+def node_status(backends: Mapping[str, Backend], watch: HealthWatch, servers: IServers, *, policy_mode: str, draining: bool,
+                labels: Mapping[str, str], facts: Mapping[str, str],
+                load: node_pb2.MachineLoad | None = None) -> node_pb2.NodeStatus:
     """The whole status; `labels`: the node's own and those the edge gave."""
-    status = node_pb2.NodeStatus(version=VERSION_TEXT, policy_mode=policy_mode, draining=draining, labels=labels, facts=facts)
+    status = node_pb2.NodeStatus(version=VERSION_TEXT, policy_mode=policy_mode, draining=draining, labels=labels, facts=facts,
+                                 load=load)
     for name, backend in sorted(backends.items()):
         state = status.adapters.add(adapter=name, concurrency=backend.concurrency)
         for target in backend.targets.values():
-            why_not = watch.of(backend, target.name)
-            state.targets.add(adapter=name, target=target.name, aliases=target.config.aliases,
-                              concurrency=target.config.concurrency, ready=not why_not, detail=why_not,
-                              retry_safe=_retry_safe(target), takes_input=target.takes_input)
+            health = target_health(watch.of(backend, target.name), target, servers)
+            told = state.targets.add(adapter=name, target=target.name, aliases=target.config.aliases,
+                                     concurrency=target.config.concurrency, ready=not health.why_not, detail=health.why_not,
+                                     retry_safe=_retry_safe(target), takes_input=target.takes_input,
+                                     weight=target.config.weight, context_tokens=health.context_tokens)
+            if health.warm is not None:
+                told.warm = health.warm
     return status
+
+
+def target_health(checked: TargetHealth, target: OfferedTarget, servers: IServers) -> TargetHealth:
+    """How a target is now: of a server of the node's own, more is known than the last check."""
+    if target.server is None:
+        return checked
+    state = servers.state(target.server)
+    why_not = "" if state in SERVER_STATES else state
+    return TargetHealth(why_not, warm=state == "warm", context_tokens=checked.context_tokens)
 
 
 def _retry_safe(target: OfferedTarget) -> bool:
     """On by default for models, off for programs, whose work has effects."""
     if target.config.HasField("retry_safe"):
         return target.config.retry_safe
-    return not any(isinstance(requirement, Program) for requirement in target.requirements)
+    return not any(isinstance(requirement, Program) and not requirement.serves for requirement in target.requirements)

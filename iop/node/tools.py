@@ -14,19 +14,26 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from iop.adapters.wire.client import HttpClient
 from iop.errors import AdapterError, PolicyDenied
 from iop.interfaces import IAdapterTools
 from iop.node.policy import Policy
+from iop.node.server import Means
+from iop.node.servers import Servers, free_port
 from iop.requirements import Program, Upstream
 
 log = Logger()
 
+PROBE_S = 3.0             # of a server's health
+
 
 @implementer(IAdapterTools)
 class Tools:
-    """`inherited`: the node's own environment, of which programs get little."""
+    """`folder` holds the runs' own folders, and `servers_folder` what is kept of model servers, which may take `memory_bytes`
+    together (0: no limit). `inherited`: the node's own environment, of which programs get little."""
 
-    def __init__(self, reactor: Any, spawner: Any, policy: Policy, folder: str, inherited: Mapping[str, str]) -> None:
+    def __init__(self, reactor: Any, spawner: Any, policy: Policy, folder: str, inherited: Mapping[str, str], *,
+                 servers_folder: str = "", memory_bytes: int = 0) -> None:
         self.reactor = reactor
         self.clock = reactor
         self.spawner = spawner
@@ -34,6 +41,10 @@ class Tools:
         self.own: list[Program | Upstream] = []  # what the node's own targets need
         self._folder = folder
         self._inherited = inherited
+        client = HttpClient(reactor, reactor, connect_s=PROBE_S)
+        self.servers = Servers(Means(reactor, spawner, self.environment, self.require,
+                                     lambda url: client.fetch(url, {}, within_s=PROBE_S), free_port),
+                               servers_folder or os.path.join(folder, "servers"), memory_bytes)
 
     def workdir(self, run_id: str) -> str:
         path = os.path.join(self._folder, run_id)

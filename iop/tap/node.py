@@ -128,7 +128,8 @@ class NodeProcess(MultiService):
         reactor, config = self._reactor, self._config
         marker = {"IOP_NODE": node_marker(config)}
         spawner = Spawner(reactor, os.path.join(config.state, "programs"), marker, self._program_started)
-        tools = Tools(reactor, spawner, self._options.policy, os.path.join(config.state, "runs"), dict(os.environ))
+        tools = Tools(reactor, spawner, self._options.policy, os.path.join(config.state, "runs"), dict(os.environ),
+                      servers_folder=os.path.join(config.state, "servers"), memory_bytes=config.servers.memory_bytes)
         offers = Offers(config.adapters, tools, lambda: process.adapter_factories().values())
         lifecycle = Lifecycle(reactor, state=config.state, marker=f"IOP_NODE={marker['IOP_NODE']}", dial=self._dial,
                               hang_up=self._hang_up, told=self._notifier.ready,

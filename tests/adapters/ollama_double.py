@@ -37,8 +37,9 @@ class _Answer(Resource):
         self._method = method
 
     def render_GET(self, request: Request) -> bytes:
+        loaded = [ENTRY | {"name": name, "model": name} for name in self._double.loaded]
         return self._json(request, {"tags": {"models": [ENTRY]}, "version": {"version": "0.12.0-double"},
-                                    "ps": {"models": []}}.get(self._method), 405)
+                                    "ps": {"models": loaded}}.get(self._method), 405)
 
     def render_POST(self, request: Request) -> Any:
         body = json.loads(request.content.read())
@@ -47,7 +48,8 @@ class _Answer(Resource):
             return self._json(request, None, 404, f"model '{body.get('model')}' not found")
         if self._method == "show":
             return self._json(request, {"modelfile": "", "parameters": "", "template": "", "details": DETAILS,
-                                        "model_info": {"general.architecture": "llama"}, "capabilities": ["completion"]}, 0)
+                                        "model_info": {"general.architecture": "llama"}, "capabilities": ["completion"]}
+                              | self._double.shown, 0)
         if self._method == "embed":
             texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
             return self._json(request, {"model": "tiny", "embeddings": [[float(len(text)), 0.5] for text in texts],
@@ -118,6 +120,8 @@ class OllamaDouble:
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.loaded: list[str] = []                # what /api/ps tells
+        self.shown: dict[str, Any] = {}            # what /api/show tells beside the rest
         root, api = Resource(), Resource()
         root.putChild(b"api", api)
         for method in ("tags", "version", "ps", "show", "chat", "generate", "embed"):

@@ -20,6 +20,7 @@ from iop.adapters import ollama
 from iop.adapters.wire.to_ollama import from_openai, to_messages
 from iop.errors import Cancelled, InvalidRequest
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
+from iop.servers import TargetHealth
 from tests.adapters.kit import RUN_ID, Started, Tools, target, until
 from tests.adapters.ollama_double import OllamaDouble
 
@@ -160,15 +161,18 @@ async def test_a_stop_ends_an_endless_answer(double: OllamaDouble) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_health_knows_listed_models_and_asks_for_others(double: OllamaDouble) -> None:
+async def test_health_says_which_models_are_there_and_which_are_in_memory(double: OllamaDouble) -> None:
     settings = {name: ollama.factory.settings(target(name, url=double.url, model=model))
                 for name, model in (("a", "tiny"), ("b", "tiny:latest"), ("c", "nope"))}
     adapter = ollama.factory.build(settings, Tools(reactor))
     found = await adapter.check()
-    assert (found["a"], found["b"]) == ("", "") and "ollama pull nope" in found["c"]
+    assert found["a"] == found["b"] == TargetHealth(warm=False) and "iop node pull nope" in found["c"].why_not
+    double.loaded.append("tiny:latest")
+    double.shown |= {"model_info": {"llama.context_length": 8192}, "parameters": "num_ctx    2048\nstop  x"}
+    assert (await adapter.check())["a"] == TargetHealth(warm=True, context_tokens=2048)
     await adapter.close()
     await double.stop()
-    assert "cannot be reached" in (await adapter.check())["a"]
+    assert "cannot be reached" in (await adapter.check())["a"].why_not
 
 
 def test_messages_become_ollamas() -> None:

@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from iop.adapters import openai, vllm
 from iop.errors import Cancelled, ConfigError
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
+from iop.servers import TargetHealth
 from tests.adapters.asking import Asked
 from tests.adapters.kit import Sink, Started, Tools, target, until
 from tests.adapters.upstream import Call, Upstream, delta
@@ -538,6 +539,9 @@ def test_wrong_settings_name_the_key_and_what_is_allowed(settings: dict[str, Any
             assert word in caught.value.message
 
 
+MODELS = b'{"data":[{"id":"m","max_model_len":4096}]}'
+
+
 @pytest.mark.parametrize(("factory", "path"), [(openai.factory, "/v1/models"), (vllm.factory, "/health")])
 @pytest_twisted.ensureDeferred
 async def test_health_is_asked_where_each_server_has_it(upstream: Upstream, factory: Any, path: str) -> None:
@@ -547,14 +551,17 @@ async def test_health_is_asked_where_each_server_has_it(upstream: Upstream, fact
     call = await until(lambda: upstream.calls and upstream.calls[0])
     assert upstream.requests[0][0] == f"GET {path} HTTP/1.1"
     call.whole(b"{}", "503 Loading")
-    assert "503" in (await asking)["m"]
+    assert "503" in (await asking)["m"].why_not
     asking = adapter.check()
     call = await until(lambda: len(upstream.calls) > 1 and upstream.calls[1])
-    call.whole(b"{}")
-    assert await asking == {"m": ""}
+    call.whole(MODELS if path == "/v1/models" else b"")
+    if path != "/v1/models":                 # the list of models is asked for once more, for the context
+        call = await until(lambda: len(upstream.calls) > 2 and upstream.calls[2])
+        call.whole(MODELS)
+    assert await asking == {"m": TargetHealth(warm=True, context_tokens=4096)}
     await adapter.close()
     await upstream.stop()
-    assert "cannot be reached" in (await adapter.check())["m"]
+    assert "cannot be reached" in (await adapter.check())["m"].why_not
 
 
 @pytest_twisted.ensureDeferred

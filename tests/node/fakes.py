@@ -27,6 +27,7 @@ from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
 from iop.proto.run_pb2 import Limits, Outcome, RunRequest
 from iop.requirements import Program
 from iop.runs import ExecutionSpec, new_run_id
+from iop.servers import TargetHealth
 from iop.store.record import OpenRun
 from iop.testing.links import LinkPair
 
@@ -111,7 +112,7 @@ class HandAdapter:
         return succeed(None)
 
     def check(self) -> Deferred[dict[str, str]]:
-        return succeed(dict.fromkeys(self.targets, "") | self.health)
+        return succeed({name: TargetHealth(self.health.get(name, "")) for name in {**self.targets, **self.health}})
 
 
 @implementer(IAdapterFactory)

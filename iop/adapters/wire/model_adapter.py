@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, succeed
 from zope.interface import implementer
 
 from iop.adapters import settings as checks
@@ -17,19 +17,28 @@ from iop.adapters.wire.breaker import Breaker
 from iop.adapters.wire.client import HttpClient
 from iop.adapters.wire.exchange import Exchange, Receiver
 from iop.adapters.wire.model_run import ModelRun
-from iop.errors import IOPError
-from iop.interfaces import IAdapter, IAdapterTools, IHealth, IRunSink
+from iop.adapters.wire.owned_run import OwnedRun
+from iop.errors import ConfigError, IOPError
+from iop.interfaces import IAdapter, IAdapterTools, IHealth, IOwnsServers, IRunSink
 from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import Outcome, RunRequest
-from iop.requirements import Upstream
+from iop.requirements import Program, Upstream
 from iop.runs import ExecutionSpec
+from iop.servers import ServerSpec, TargetHealth, checked
 
 
 class ModelSettings(Settings):
-    """`model` is the backend's own name for it; empty is the target's name. Paths are below `url`'s host."""
+    """`model` is the backend's own name for it; empty is the target's name. Paths are below `url`'s host.
 
-    url: str
+    `serve`: how the node starts the server itself; then there is no `url`, but `serve_base` behind the server's own.
+    """
+
+    serve_base: ClassVar[str] = "/v1"
+    serve_health: ClassVar[str] = "/health"
+
+    url: str = ""
     model: str = ""
+    serve: ServerSpec | None = None
     connect_s: float = 5.0
     first_byte_s: float = 60.0       # from the request to the reply's head; longer for cold models
     first_token_s: float = 0.0       # from the request to the first thing said; 0: as first_byte_s
@@ -45,8 +54,19 @@ def read_model_settings(target: TargetConfig, kind: type[AnySettings]) -> AnySet
     settings = checks.read_settings(target, kind)
     checks.check_seconds(connect_s=settings.connect_s, first_byte_s=settings.first_byte_s, idle_s=settings.idle_s,
                          first_token_s=settings.first_token_s or settings.first_byte_s)
-    return msgspec.structs.replace(settings, url=checks.checked_url("url", settings.url),
-                                   model=settings.model or target.name)
+    named = msgspec.structs.replace(settings, model=settings.model or target.name)
+    if settings.serve is None:
+        if not settings.url:
+            raise ConfigError("It needs `url`, or `serve`, which says how its server is started.")
+        return msgspec.structs.replace(named, url=checks.checked_url("url", settings.url))
+    if settings.url and settings.url != kind().url:
+        raise ConfigError("url and serve do not go together: a server that the node starts is where the node says.")
+    return msgspec.structs.replace(named, url="", serve=checked(settings.serve, kind.serve_health))
+
+
+def requirements_of(settings: ModelSettings) -> list[Program | Upstream]:
+    """What the owner of the machine must allow."""
+    return [Upstream(settings.url)] if settings.serve is None else [settings.serve.program]
 
 
 @implementer(IAdapter, IHealth)
@@ -64,11 +84,17 @@ class ModelAdapter:
     def execute(self, spec: ExecutionSpec, sink: IRunSink) -> Execution:
         settings: Any = spec.settings                # our own factory made it
         try:
-            self._tools.require([Upstream(settings.url)])
+            self._tools.require(requirements_of(settings))
             asked = self._request(spec.request, settings)
         except IOPError as error:
             return refused(sink, error)
-        run = ModelRun(spec, sink, asked, settings.url, idle_by_bytes=settings.idle_by == "bytes")
+        by_bytes = settings.idle_by == "bytes"
+        if settings.serve is not None:
+            owned = OwnedRun(spec, sink, asked, settings.serve.id, idle_by_bytes=by_bytes)
+            owned.begin_at(self._tools.servers, settings.serve, partial(self._ask_owned, spec, settings), self._tools.clock,
+                           settings.first_byte_s)
+            return owned
+        run = ModelRun(spec, sink, asked, settings.url, idle_by_bytes=by_bytes)
         run.finished.addCallback(self._ended, spec.target)
         run.begin(partial(self._ask, spec, settings, settings.url))
         return run
@@ -79,19 +105,35 @@ class ModelAdapter:
             b"POST", f"{url}/{asked.path}", headers, asked.body, receiver, first_byte_s=settings.first_byte_s,
             first_token_s=settings.first_token_s, idle_s=settings.idle_s, again=spec.may_repeat)
 
+    def _ask_owned(self, spec: ExecutionSpec, settings: ModelSettings, server_url: str, asked: Asked,
+                   receiver: Receiver) -> Exchange:
+        return self._ask(spec, settings, server_url + settings.serve_base, asked, receiver)
+
     def _ended(self, ending: tuple[str, Outcome], target: str) -> tuple[str, Outcome]:
         breaker = self._breakers.get(target)
         if breaker is not None:
             breaker.ended(*ending, self._tools.clock.seconds())
         return ending
 
-    def check(self) -> Deferred[dict[str, str]]:
+    def check(self) -> Deferred[dict[str, TargetHealth]]:
         names = list(self._targets)
-        asked = [self._check(self._targets[name]) for name in names]
-        return gatherResults(asked).addCallback(lambda found: dict(map(self._checked, names, found)))
+        asked = [self._health(name, self._targets[name]) for name in names]
+        return gatherResults(asked).addCallback(lambda found: dict(zip(names, found, strict=True)))
 
-    def _checked(self, name: str, why_not: str) -> tuple[str, str]:
-        return name, self._breakers[name].checked(why_not, self._tools.clock.seconds())
+    def _health(self, name: str, settings: Any) -> Deferred[TargetHealth]:
+        if settings.serve is None:
+            return self._check(settings).addCallback(self._checked, name)
+        state = self._tools.servers.state(settings.serve)
+        if state != "warm":
+            known = state in ("cold", "starting")
+            return succeed(TargetHealth("" if known else state, warm=False))
+        url = self._tools.servers.url(settings.serve) + settings.serve_base
+        asked = self._check(msgspec.structs.replace(settings, url=url))
+        return asked.addCallback(lambda found: TargetHealth("", warm=True, context_tokens=found.context_tokens))
+
+    def _checked(self, found: TargetHealth, name: str) -> TargetHealth:
+        why_not = self._breakers[name].checked(found.why_not, self._tools.clock.seconds())
+        return msgspec.structs.replace(found, why_not=why_not)
 
     def close(self) -> Deferred[Any]:
         return gatherResults([client.close() for client in self._clients.values()])
@@ -103,11 +145,12 @@ class ModelAdapter:
         """Raises an IOPError to refuse the run."""
         raise NotImplementedError
 
-    def _check(self, settings: Any) -> Deferred[str]:
-        """Fires with "" when the backend is ready, else with a sentence why not; never fails."""
+    def _check(self, settings: Any) -> Deferred[TargetHealth]:
+        """How the backend at `settings.url` is; never fails."""
         raise NotImplementedError
 
 
+@implementer(IOwnsServers)
 class ModelFactory:
     """What the factories of these adapters share: an IAdapterFactory but for its name."""
 
@@ -118,8 +161,11 @@ class ModelFactory:
     def settings(self, target: TargetConfig) -> ModelSettings:
         return read_model_settings(target, self.kind)
 
-    def requirements(self, settings: ModelSettings) -> list[Upstream]:
-        return [Upstream(settings.url)]
+    def requirements(self, settings: ModelSettings) -> list[Program | Upstream]:
+        return requirements_of(settings)
+
+    def server(self, settings: ModelSettings) -> ServerSpec | None:
+        return settings.serve
 
     def build(self, targets: dict[str, Any], tools: IAdapterTools) -> ModelAdapter:
         return self.adapter(targets, tools)

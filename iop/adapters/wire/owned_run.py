@@ -1,0 +1,101 @@
+"""A run on a backend whose server the node owns: it may have to be started first, and may have to be started again.
+
+::
+
+    loading --server ready--> asked --reply--> ...     (as any ModelRun)
+       ^  |                     |
+       |  +-- stop --> ended    | no answer at all: the server is looked at, and the request made again
+       +------------------------+                  (AGAIN times, where the run may be repeated)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from iop import events
+from iop.adapters.wire.asked import Asked
+from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.adapters.wire.model_run import ModelRun
+from iop.errors import IOPError
+from iop.interfaces import IServers, IServerUse
+from iop.servers import ServerSpec
+
+log = Logger()
+
+AGAIN = 2      # a request that ends its server each time is not made for ever
+
+AskAt = Callable[[str, Asked, Receiver], Exchange]
+
+
+class OwnedRun(ModelRun):
+    """See the module."""
+
+    _loading: Deferred[IServerUse] | None = None
+    _use: IServerUse | None = None
+    _times_again = 0
+
+    def begin_at(self, servers: IServers, server: ServerSpec, ask: AskAt, clock: Any, first_byte_s: float) -> None:
+        """`ask(url, ...)` sends the request to the server, once it is ready; it has that long to answer."""
+        self._servers, self._server, self._ask_at = servers, server, ask
+        self._clock, self._first_byte_s = clock, first_byte_s
+        self.finished.addBoth(self._release)
+        self._load()
+
+    def _load(self) -> None:
+        self._loading = loading = self._servers.use(self._server, self._tell)
+        loading.addCallbacks(self._loaded, self._not_loaded)
+        loading.addErrback(lambda failure: log.failure("run {run_id}: its request could not be made", failure,
+                                                       run_id=self._spec.run_id))
+
+    def _tell(self, word: str, detail: str, progress: float) -> None:
+        if self._ending is None and self._stopped is None:
+            self._emit([events.status(word, detail, progress)])
+
+    def _loaded(self, use: IServerUse) -> None:
+        self._loading, self._use, self._backend = None, use, use.url
+        if self._stopped is not None:
+            self._end_with(self._stopped)
+            return
+        self._asked_s = self._clock.seconds()
+        self.begin(partial(self._ask_at, use.url))
+        if self._paused:
+            self._pause()
+
+    def _not_loaded(self, failure: Failure) -> None:
+        self._loading = None
+        failure.trap(IOPError, CancelledError)
+        self._end_with(failure.value if isinstance(failure.value, IOPError) else IOPError("It was given up."))
+
+    def _stop(self, error: IOPError) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+        else:
+            super()._stop(error)
+
+    def reply_ended(self, error: IOPError | None) -> None:
+        use = self._use
+        if error is None or use is None or not self._may_ask_again(error):
+            super().reply_ended(error)
+            return
+        self._times_again += 1
+        self._use = self._exchange = None
+        use.cut_off()
+        self._load()
+
+    def _may_ask_again(self, error: IOPError) -> bool:
+        """It got no answer, not even a slow one, and nobody wants its end."""
+        slow = self._clock.seconds() - self._asked_s >= self._first_byte_s
+        return (error.retryable and self._status == 0 and not slow and self._stopped is None and self._spec.may_repeat
+                and self._times_again < AGAIN)
+
+    def _release(self, ending: object) -> object:
+        use, self._use = self._use, None
+        if use is not None:
+            use.release()
+        return ending
