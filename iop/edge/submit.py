@@ -129,12 +129,19 @@ def prompt_text(request: RunRequest) -> str:
     try:
         if request.body:
             body = _bodies.decode(data)
-            found = [message.content for message in body.messages] or [body.prompt or body.input]
+            found = [message.content for message in body.messages] or _inputs(body.prompt or body.input)
         else:
             found = [message.content for message in _messages.decode(data)]
     except (msgspec.DecodeError, RecursionError):
         return ""
     return "\n".join(text for content in found if (text := _text(content)))[:PROMPT_CHARS]
+
+
+def _inputs(given: Any) -> list[Any]:
+    """Texts of a prompt or an input, or the contents of a response's input items."""
+    if not isinstance(given, list):
+        return [given]
+    return [item.get("content") if isinstance(item, dict) else item for item in given]
 
 
 def _text(content: Any) -> str:

@@ -122,7 +122,7 @@ class ResponseRoutes:
         record = await self._edge.submit(run, request.source, idempotency_key(request))
         if asked.stream:
             return await self._stream_of(record, ResponseStream(record, body, asked.model))
-        return _told(record, ResponseObject(record, body, asked.model).told(state_status(record), []))
+        return await self._shown(Stored(record))         # by its Idempotency-Key it may be an earlier one, and ended
 
     async def retrieve(self, request: Request) -> Response | StreamResponse:
         query = request.query(RetrieveQuery)

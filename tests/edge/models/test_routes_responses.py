@@ -169,6 +169,12 @@ def test_a_background_response_is_answered_at_once_and_goes_on_alone(world):
     assert world.call("GET", path).json["output"][0]["content"][0]["text"] == "hello"
 
 
+def test_a_background_response_that_is_asked_for_twice_is_one(world):
+    world.edge.scripts["tiny"] = ANSWER
+    first, again = [world.call("POST", PATH, BACKGROUND, idempotency_key="k").json for _ in range(2)]
+    assert first == again and again["output"][0]["content"][0]["text"] == "hello" and len(world.edge.runs_by_id) == 1
+
+
 def test_a_background_stream_can_be_left_and_taken_up_again(world):
     wire = world.asking("POST", PATH, {**BACKGROUND, "stream": True})
     run = world.edge.last
