@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from iop.adapters.wire.from_responses import needs_telling, to_chat
 from iop.errors import InvalidRequest
@@ -226,3 +228,26 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type"
     ({"input": [{"type": "reasoning", "summary": []}]}, True), ({"input": [{"type": "item_reference", "id": "x"}]}, True)])
 def test_what_only_openai_understands_needs_to_be_told_otherwise(body, needs):
     assert needs_telling(body) is needs
+
+
+WORDS = st.sampled_from(["function", "custom", "namespace", "tool_search", "message", "reasoning", "function_call", "client",
+                         "function_call_output", "custom_tool_call", "local_shell_call", "input_text", "input_image", "user",
+                         "assistant", "developer", "json_schema", "allowed_tools", "additional_tools", "x", ""])
+NAMES = st.sampled_from(["type", "role", "content", "name", "namespace", "arguments", "call_id", "output", "tools",
+                         "tool_choice", "input", "text", "format", "reasoning", "effort", "summary", "execution", "parameters", "action",
+                         "image_url", "detail", "mode", "instructions", "include", "definition", "schema"])
+JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(-1, 1), WORDS),
+                    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)),
+                    max_leaves=20)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(NAMES, JSON, max_size=6))
+def test_whatever_is_asked_is_told_or_refused(body):
+    needs_telling(body)
+    try:
+        told = to_chat(body, "m")
+    except InvalidRequest:
+        return
+    assert json.loads(json.dumps(told.body))["messages"]
+    assert all(isinstance(tool["function"]["name"], str) for tool in told.body.get("tools", ()))
