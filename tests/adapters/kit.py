@@ -74,6 +74,7 @@ class Tools:
         self.clock = clock
         self.reactor = reactor
         self.spawner = spawner
+        self.servers: Any = None         # IServers, where a test is about servers of the node's own
         self.denied = False
         self.required: list[Any] = []
 

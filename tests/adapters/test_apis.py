@@ -43,8 +43,6 @@ def captured(name: str) -> bytes:
     ("rerank", {"query": "q", "documents": ["a"]}, {"results": [{"index": 0, "relevance_score": 0.5}]}),
     ("images/generations", {"prompt": "a cat", "n": 1}, {"created": 1, "data": [{"b64_json": "aGk="}]}),
     ("messages/count_tokens", {"messages": []}, {"input_tokens": 17}),
-    ("responses", {"input": "hi"}, {"id": "r", "object": "response", "status": "completed", "error": None, "output": []}),
-    ("messages", {"messages": [], "max_tokens": 1}, {"type": "message", "content": [{"type": "text", "text": "hey"}]}),
 ])
 @pytest_twisted.ensureDeferred
 async def test_a_whole_reply_passes_as_it_is(asked: Asked, api: str, body: dict[str, Any], reply: dict[str, Any]) -> None:
@@ -63,6 +61,59 @@ async def test_the_tokens_of_embeddings_are_counted(asked: Asked) -> None:
     call = await asked.ask(body=b'{"model":"a","input":"x"}', api="embeddings")
     call.whole(b'{"object":"list","data":[],"usage":{"prompt_tokens":4,"total_tokens":4}}')
     assert (await asked.run.ended())[1].usage.total_tokens == 4
+
+
+@pytest.mark.parametrize(("api", "body", "reply"), [
+    ("responses", {"input": "hi"}, {"id": "r", "object": "response", "status": "completed", "error": None, "output": []}),
+    ("messages", {"messages": [], "max_tokens": 1}, {"type": "message", "content": [{"type": "text", "text": "hey"}]})])
+@pytest.mark.parametrize("refused", [True, False])
+@pytest_twisted.ensureDeferred
+async def test_a_native_answer_in_one_piece_is_asked_for_as_a_stream(
+        asked: Asked, api: str, body: dict[str, Any], reply: dict[str, Any], refused: bool) -> None:
+    call = await asked.ask(body=json.dumps({"model": "alias"} | body).encode(), api=api, query="beta=true")
+    assert json.loads(asked.upstream.requests[0][2]) == body | {"model": "m", "stream": True}
+    if refused:
+        call.whole(b'{"error":{"message":"no stream here"}}', "400 Bad")
+        call = await until(lambda: len(asked.upstream.calls) == 2 and asked.upstream.calls[1])
+        line, headers, sent = asked.upstream.requests[1]
+        assert json.loads(sent) == body | {"model": "m"} and line == f"POST /v1/{api}?beta=true HTTP/1.1"
+        assert ("anthropic-version" in headers) is (api == "messages")
+    call.whole(json.dumps(reply).encode())
+    assert (await asked.run.ended())[0] == "completed"
+    assert asked.run.sink.kinds == ["started", "output"] and json.loads(raws(asked)) == reply
+    assert response(asked) == {"status": 200, "content_type": "application/json"}
+
+
+@pytest.mark.parametrize("items_at_the_end", [True, False])
+@pytest_twisted.ensureDeferred
+async def test_the_last_event_of_a_response_is_its_whole_answer(asked: Asked, items_at_the_end: bool) -> None:
+    item = {"type": "message", "content": [{"type": "output_text", "text": "Hello"}], "x": 1.50}
+    answer = {"id": "r", "object": "response", "status": "completed", "error": None, "output": [item],
+              "usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}}
+    call = await asked.ask(body=b'{"model":"a","input":"hi"}', api="responses")
+    call.stream_head()
+    call.event({"type": "response.created", "response": {"id": "r"}})
+    call.event({"type": "response.output_text.delta", "delta": "Hello"})
+    call.event({"type": "response.output_item.done", "item": item})
+    call.event({"type": "response.completed", "response": answer if items_at_the_end else answer | {"output": []}})
+    call.send(b"0\r\n\r\n")
+    kind, outcome = await asked.run.ended()
+    assert (kind, outcome.usage.total_tokens, outcome.finish_reason) == ("completed", 3, "stop")
+    assert asked.run.sink.kinds == ["started", "output"] and asked.run.sink.text() == "Hello"
+    assert json.loads(raws(asked)) == answer
+    assert response(asked) == {"status": 200, "content_type": "application/json"}
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_messages_stream_is_joined_for_who_wants_it_whole(asked: Asked) -> None:
+    call = await asked.ask(body=json.dumps(MESSAGES | {"stream": False}).encode(), api="messages")
+    call.stream_head()
+    call.chunk(captured("llama-server-2026.10.11549/messages-stream.http"))
+    call.send(b"0\r\n\r\n")
+    kind, outcome = await asked.run.ended()
+    assert kind == "completed" and outcome.usage.total_tokens
+    message = json.loads(raws(asked))
+    assert message["type"] == "message" and message["content"] and message["stop_reason"]
 
 
 SOUND = bytes(range(256)) * 300
@@ -250,6 +301,22 @@ async def test_apis_says_what_is_not_even_tried(asked: Asked) -> None:
     assert [status.word for status in warnings] == ["warning"] and "web_search" in warnings[0].detail
     assert asked.run.sink.kinds[:2] == ["started", "status"]
     assert len(asked.upstream.requests) == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_response_that_most_backends_would_not_understand_whole_is_told_as_a_chat(asked: Asked) -> None:
+    body = RESPONSES | {"tools": [{"type": "custom", "name": "p"}]}
+    call = await asked.ask(api="responses", body=json.dumps(body).encode())
+    await told_as_a_chat(asked, call)
+
+
+@pytest_twisted.ensureDeferred
+async def test_who_says_that_a_backend_has_responses_is_believed(asked: Asked) -> None:
+    call = await asked.ask(settings={"apis": ["responses"]}, api="responses",
+                           body=json.dumps(RESPONSES | {"tools": [{"type": "custom", "name": "p"}]}).encode())
+    assert asked.upstream.requests[0][0] == "POST /v1/responses HTTP/1.1"
+    call.whole(b"{}", "400 Bad")
+    await asked.fails(status=400)
 
 
 @pytest_twisted.ensureDeferred

@@ -16,11 +16,12 @@ from iop.errors import InvalidRequest
 from iop.proto.run_pb2 import RunRequest
 
 CHAT = "chat/completions"
-JOINED = frozenset((CHAT, "completions"))        # those that always stream: docs/adr/0012-joined-answers.md
+CHATS = frozenset((CHAT, "completions"))
 TYPED = frozenset(("responses", "messages"))     # their events name themselves
+JOINED = CHATS | TYPED                           # those that always stream: docs/adr/0012-joined-answers.md
 OLLAMA = frozenset(("api/chat", "api/generate", "api/embed"))
-APIS = JOINED | TYPED | frozenset(("messages/count_tokens", "embeddings", "rerank", "audio/transcriptions",
-                                   "audio/translations", "audio/speech", "images/generations", "images/edits"))
+APIS = JOINED | frozenset(("messages/count_tokens", "embeddings", "rerank", "audio/transcriptions",
+                           "audio/translations", "audio/speech", "images/generations", "images/edits"))
 # What is the edge's own business of a request: it has put the earlier answer into the input, and keeps the run by itself.
 _OURS = {"responses": ("previous_response_id", "background")}
 # Of a client's headers that its API leaves to the backend, those that are the node's own business.
@@ -71,7 +72,8 @@ def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiR
     plain = msgspec.json.encode(fields)
     if api not in JOINED or not isinstance(stream, bool | None):
         return ApiRequest(api, plain, stream is True)
-    return ApiRequest(api, _streaming(fields, options), stream is True, b"" if stream else plain)
+    streaming = _streaming(fields, options) if api in CHATS else msgspec.json.encode(fields | {"stream": True})
+    return ApiRequest(api, streaming, stream is True, b"" if stream else plain)
 
 
 def passed_headers(request: RunRequest) -> dict[str, str]:

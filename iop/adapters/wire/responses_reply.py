@@ -41,6 +41,15 @@ class _Event(msgspec.Struct):
     error: Any = None
 
 
+class _Last(msgspec.Struct):
+    response: dict[str, msgspec.Raw] = {}
+
+
+class _ItemDone(msgspec.Struct):
+    type: Any = ""
+    item: msgspec.Raw = msgspec.Raw(b"null")
+
+
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
 
@@ -82,6 +91,41 @@ class ResponseReader(WholeReader):
         self.done = True
         text = "".join([part.text or "" for item in response.output if item.type == "message" for part in item.content or ()])
         return [RuntimeEvent(at_us=now_us(), channel=CHANNEL_TEXT, output=text, raw=body)]
+
+
+class JoiningResponseReader(ResponsesReader):
+    """A reply that streams, told as if it did not: its last event holds the whole answer."""
+
+    told_as = WholeReader.media_type
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: list[msgspec.Raw] = []
+
+    def _events(self, payloads: list[bytes]) -> list[RuntimeEvent]:
+        was_done = self.done
+        told = super()._events(payloads)
+        if was_done:
+            return []
+        for event in told:
+            self._items += _items_done(event.raw)
+        return [self._whole(told[-1])] if self.done else []
+
+    def _whole(self, last: RuntimeEvent) -> RuntimeEvent:
+        """Servers that leave the items out of the last event have told them one by one."""
+        response: dict[str, Any] = msgspec.json.decode(last.raw, type=_Last).response
+        if self._items and msgspec.json.decode(response.get("output", b"null")) in (None, []):
+            response["output"] = self._items
+        reader = ResponseReader()
+        reader.feed(msgspec.json.encode(response))
+        return reader.finish()[0]
+
+
+def _items_done(payload: bytes) -> list[msgspec.Raw]:
+    if b"response.output_item.done" not in payload:
+        return []
+    event = msgspec.json.decode(payload, type=_ItemDone)
+    return [event.item] if event.type == "response.output_item.done" else []
 
 
 def _finish_reason(response: _Response) -> str:

@@ -109,6 +109,7 @@ class JoiningReader(WholeReader):
     """A reply that streams, told as if it did not: one output event, whose raw is the whole answer."""
 
     media_type = b"text/event-stream"
+    told_as = WholeReader.media_type
 
     def __init__(self, limit_bytes: int = BODY_BYTES) -> None:
         super().__init__(limit_bytes)
