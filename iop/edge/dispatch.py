@@ -21,7 +21,6 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from iop.edge.bus import EDGE, Bus
-from iop.edge.drainrate import DrainRate
 from iop.edge.orders import ANSWER_S, Orders
 from iop.edge.placement import Choice
 from iop.edge.queue import RunQueue
@@ -30,7 +29,8 @@ from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.slots import Slots
 from iop.edge.submit import asks_the_same
-from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget, QueueFull, QueueTimeout
+from iop.edge.waiting import Waiting
+from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget
 from iop.events import now_us, outcome_of
 from iop.proto.run_pb2 import Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
@@ -38,23 +38,21 @@ from iop.records import RunRecord
 MAX_REFUSALS = 5                 # of one run, by nodes; then it ends with the last one's code
 REFUSED_S = 1.0                  # a node that refused a run is not asked again for this long
 STORE_AGAIN_S = 1.0              # when history did not take a placement
-PLACED_AGAIN_S = 10.0            # the least that a run waits which was placed before
 REPORTED_S = 5.0                 # after a start: the longest that what was queued before waits for all nodes to report
 
 log = Logger()
 
 
 class Dispatcher:
-    """Places runs, keeps the queue, and lets go of slots."""
+    """Places runs, and lets go of slots."""
 
     def __init__(self, history: Any, runs: Runs, registry: Registry, slots: Slots, queue: RunQueue, bus: Bus,
                  clock: Any) -> None:
-        self.drain_rate = DrainRate()
         self._history = history
         self._runs = runs
         self._registry = registry
         self._slots = slots
-        self._queue = queue
+        self._waiting = Waiting(queue, slots, bus, clock, runs.fail)
         self._bus = bus
         self._clock = clock
         self._orders = Orders(registry, bus, clock, self._not_answered)
@@ -73,7 +71,7 @@ class Dispatcher:
         node = self._registry.get(choice.node_id) if choice.node_id else None
         link = node.link if node is not None else None
         if node is None:
-            self._hold()
+            self._waiting.hold()
             record.state, record.node_id = "queued", record.pin
         else:
             self._slots.take(node, choice, record, request)
@@ -92,8 +90,8 @@ class Dispatcher:
             return copy.copy(earlier.record) if earlier is not None else stored
         run = self._runs.add(record, request)
         if node is None:
-            self._queue.release()
-            self._wait(run, choice.obstacle)
+            self._waiting.release()
+            self._waiting.add(run, choice.obstacle)
             self.pump()
         else:
             self._send(run, link)
@@ -101,17 +99,9 @@ class Dispatcher:
 
     def _give_back(self, node: Node | None, record: RunRecord) -> None:
         if node is None:
-            self._queue.release()
+            self._waiting.release()
         elif self._slots.release(record):
             self.pump()
-
-    def _hold(self) -> None:
-        """Keep a place in the queue. Raises QueueFull, with the time in which a place will be free."""
-        try:
-            self._queue.hold()
-        except QueueFull as error:
-            error.retry_after_s = self.drain_rate.wait_s(1, self._clock.seconds())
-            raise
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +135,7 @@ class Dispatcher:
 
     def answered(self, run: Run) -> None:
         """Its node has said that it carries it out."""
-        if run not in self._queue:
+        if run not in self._waiting:
             run.forget_deadline()
 
     def _not_answered(self, run: Run, node: Node, error: IOPError) -> None:
@@ -155,20 +145,10 @@ class Dispatcher:
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, run: Run, obstacle: IOPError | None) -> None:
-        """Put a stored run into the queue, with its deadline."""
-        run.forget_deadline()
-        position = self._queue.add(run, self._slots.pool(run.record, run.request))
-        waited_s = self._clock.seconds() - run.since_s
-        left_s = max(run.request.limits.queue_s - waited_s, PLACED_AGAIN_S if run.record.attempt else 0.0)
-        run.deadline = self._clock.callLater(left_s, self._expired, run)
-        self._bus.tell("run_queued", run_id=run.run_id, source=run.request.source, position=position,
-                       reason=obstacle.code if obstacle is not None else "")
-
     def resume(self, run: Run) -> None:
         """Take up a run that was queued before the edge started again. Was history set back meanwhile, a node may have it
         under way: nothing of the queue is placed before all have reported."""
-        self._wait(run, None)
+        self._waiting.add(run)
         if self._unreported is None:
             self._unreported = self._clock.callLater(REPORTED_S, self._all_reported)
 
@@ -187,29 +167,11 @@ class Dispatcher:
         run.sent = True
         self._slots.hold(self._registry.known(run.record.node_id), run.record)
 
-    def _expired(self, run: Run) -> None:
-        run.deadline = None
-        if self._leave_queue(run):
-            try:
-                obstacle: IOPError | None = self._slots.choose(run.record, run.request).obstacle
-            except IOPError as error:
-                obstacle = error
-            obstacle = obstacle or QueueTimeout()
-            if isinstance(obstacle, QueueTimeout):
-                obstacle.retry_after_s = self.drain_rate.wait_s(1, self._clock.seconds())
-            self._runs.fail(run, obstacle)
-
-    def _leave_queue(self, run: Run, *, placed: bool = False) -> bool:
-        if not self._queue.remove(run, served=placed):
-            return False
-        run.forget_deadline()
-        return True
-
     def pump(self) -> None:
         """Place what can be placed now, in fair turns; a run that cannot does not hold up those behind it."""
-        if self._stopped or self._unreported is not None or not len(self._queue):
+        if self._stopped or self._unreported is not None or not len(self._waiting):
             return
-        walk, now = self._queue.walk(self._slots.full_for), self._clock.seconds()
+        walk, now = self._waiting.walk(), self._clock.seconds()
         while (run := walk.next()) is not None:
             refused = frozenset([node_id for node_id, until in run.refused_by.items() if until > now])
             try:
@@ -217,7 +179,7 @@ class Dispatcher:
             except NoSuchTarget:             # it was there; it may come back until the deadline
                 choice = Choice()
             except IOPError as error:
-                self._leave_queue(run)
+                self._waiting.leave(run)
                 self._runs.fail(run, error)
                 continue
             if choice.node_id:
@@ -228,8 +190,7 @@ class Dispatcher:
                 walk.stuck(run)
 
     def _place(self, run: Run, node: Node, choice: Choice) -> None:
-        self._leave_queue(run, placed=True)
-        self.drain_rate.departed(self._clock.seconds())
+        self._waiting.placed(run)
         self._slots.take(node, choice, run.record, run.request)
         link, record = node.link, run.record
         changes = {"state": "placed", "node_id": node.node_id, "attempt": record.attempt, "placed_us": record.placed_us,
@@ -252,7 +213,7 @@ class Dispatcher:
         self._slots.release(run.record)
         run.sent = False
         self._runs.note(run, state="queued", node_id=run.record.pin)
-        self._wait(run, obstacle)
+        self._waiting.add(run, obstacle)
 
     def requeue(self, run: Run) -> None:
         """Its node certainly has not begun it: let it wait for another, or end it when that was asked."""
@@ -264,7 +225,7 @@ class Dispatcher:
 
     def adopt(self, run: Run, node_id: str, attempt: int) -> None:
         """It waits here, and is under way there: history was set back to before its placement."""
-        self._leave_queue(run)
+        self._waiting.leave(run)
         self._slots.keep(self._registry.known(node_id), run.record, run.request)
         run.sent = True
         self._runs.note(run, state="placed", node_id=node_id, attempt=attempt, placed_us=run.record.placed_us or now_us())
@@ -290,11 +251,15 @@ class Dispatcher:
         else:
             self._runs.end(run, "failed", Outcome(code=word.code, message=word.message, retryable=word.retryable))
 
+    def position(self, run: Run) -> int:
+        """From 1, among those that wait for the same; 0 when it does not wait."""
+        return self._waiting.position(run)
+
     def cancel(self, run: Run, source: Source, reason: str) -> Deferred[None]:
         """Ask for its end, wherever it is. Idempotent; fires when that is stored, to outlive a restart, and never fails."""
         if run.record.ended:
             return succeed(None)
-        if self._leave_queue(run):
+        if self._waiting.leave(run):
             self._runs.end(run, "cancelled", outcome_of(Cancelled(reason)))
             return succeed(None)
         asked = self._runs.note(run, cancel_us=run.record.cancel_us or now_us())
@@ -308,7 +273,7 @@ class Dispatcher:
 
     def ended(self, run: Run, outcome: Outcome) -> None:
         """It has ended, whoever ended it: its slot is free."""
-        self._leave_queue(run)
+        self._waiting.leave(run)
         run.forget_deadline()
         self._bus.tell("run_ended", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
                        state=run.record.state, code=outcome.code, adapter=run.record.adapter, target=run.record.target)
@@ -321,7 +286,6 @@ class Dispatcher:
         if self._unreported is not None:
             self._unreported.cancel()
             self._unreported = None
-        for run in self._queue:
-            self._leave_queue(run)
+        self._waiting.stop()
         for run in self._runs:
             run.forget_deadline()

@@ -29,6 +29,7 @@ _RUN: Schema = {"type": "object", "properties": {
                                           "unknown"]},
     "adapter": _STRING, "target": _STRING, "alias": {**_NULLABLE, "description": "the name it was asked by"},
     "node_id": _NULLABLE, "placement": {**_NULLABLE, "description": "why it went to its node"},
+    "position": {"type": ["integer", "null"], "description": "of one run: its place in the queue now, from 1"},
     "attempt": {"type": "integer"}, "session_id": _NULLABLE,
     "created_at": _NULLABLE, "placed_at": _NULLABLE, "started_at": _NULLABLE, "first_output_at": _NULLABLE,
     "ended_at": _NULLABLE,

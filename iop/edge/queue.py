@@ -125,6 +125,11 @@ class RunQueue:
         self._places[run.run_id] = share, flow
         return _position(share, flow, run)
 
+    def position(self, run: Run) -> int:
+        """From 1, among the runs of its pool; 0 when it is not in."""
+        place = self._places.get(run.run_id)
+        return _position(*place, run) if place is not None else 0
+
     def remove(self, run: Run, *, served: bool = False) -> bool:
         """Take it out; False when it is not in. `served`: it was placed, which was the turn of its owner."""
         place = self._places.pop(run.run_id, None)

@@ -133,7 +133,8 @@ class RunRoutes:
         return json_response({"runs": [record.as_dict() for record in records], "next": following or None})
 
     async def show(self, request: Request) -> Response:
-        return json_response((await self._seen(request)).as_dict())
+        record = await self._seen(request)
+        return json_response(record.as_dict() | {"position": self._edge.position(record.run_id) or None})
 
     async def events(self, request: Request) -> Response | StreamResponse:
         asked = request.query(EventsQuery)

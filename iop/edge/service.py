@@ -30,21 +30,21 @@ from iop.edge.queue import RunQueue
 from iop.edge.registry import Registry
 from iop.edge.review import Review
 from iop.edge.run import Run
+from iop.edge.runoperations import RunOperations
 from iop.edge.runs import Runs
 from iop.edge.sessions import Sessions
 from iop.edge.slots import Slots
-from iop.errors import Conflict, Draining, InvalidRequest, LinkDown
+from iop.errors import Draining
 from iop.events import now_us
 from iop.interfaces import IEdgeService
 from iop.keys import KeyRing
 from iop.link.calls import Calls
 from iop.proto.node_pb2 import EdgeNodeEvent, NodeCommandResponse
-from iop.proto.run_pb2 import EventBatch, Outcome, RunInput, RunRequest, Source
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRequest, Source
 from iop.records import ModelEntry, NodeView, RunQuery, RunRecord, SessionRecord, UsageQuery, UsageRow
 from iop.runs import EventId
 from iop.wholeness import Findings
 
-MAX_INPUT_BYTES = 1024 * 1024    # of one piece of input to a running program
 STOPPING = "The edge is stopping."
 EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
 
@@ -85,6 +85,7 @@ class EdgeService:
         self._node_file = node_file or NodeFile()
         self._operations = NodeOperations(self._registry, self._dispatcher, self._configs, self._calls, self._audit,
                                           self._node_file)
+        self._asked = RunOperations(history, self._runs, self._registry, self._dispatcher, self._audit)
         self._review = Review(history, self._runs, clock)
         self._lag = health.LagProbe(clock)
         self._expiry: Any = None
@@ -180,27 +181,10 @@ class EdgeService:
         return self._configs.queue_s(adapter, target) or self._config.limits.queue_s or self._config.queue.deadline_s
 
     def cancel(self, run_id: str, source: Source, reason: str = "") -> Deferred[RunRecord]:
-        return _start(self._cancel(run_id, source, reason))
-
-    async def _cancel(self, run_id: str, source: Source, reason: str) -> RunRecord:
-        record = await self._runs.record(run_id)
-        if not record.ended:
-            await self._audit.before(source, "cancel", run_id=run_id, node_id=record.node_id, reason=reason[:1000])
-            run = self._runs.get(run_id)
-            if run is not None:
-                await self._dispatcher.cancel(run, source, reason[:1000])
-        return copy.copy(await self._runs.record(run_id))
+        return _start(self._asked.cancel(run_id, source, reason))
 
     def forget(self, run_id: str, source: Source) -> Deferred[None]:
-        return _start(self._forget(run_id, source))
-
-    async def _forget(self, run_id: str, source: Source) -> None:
-        record = await self._runs.record(run_id)
-        if not record.ended:
-            raise Conflict("The run has not ended; cancel it first.")
-        await self._audit.before(source, "forget", run_id=run_id, node_id=record.node_id)
-        record.forgotten = now_us()
-        await self._history.update_run(run_id, {"forgotten": record.forgotten})
+        return _start(self._asked.forget(run_id, source))
 
     def attend(self, run_id: str) -> None:
         self._clients.attend(run_id)
@@ -210,27 +194,11 @@ class EdgeService:
         self._clients.leave(run_id, source, STOPPING if self._stopping else reason)
 
     def give_input(self, run_id: str, data: bytes, end: bool, source: Source) -> Deferred[None]:
-        return _start(self._give_input(run_id, data, end, source))
+        return _start(self._asked.give_input(run_id, data, end, source))
 
-    async def _give_input(self, run_id: str, data: bytes, end: bool, source: Source) -> None:
-        if len(data) > MAX_INPUT_BYTES:
-            raise InvalidRequest(f"One piece of input has at most {MAX_INPUT_BYTES} bytes.")
-        await self._runs.record(run_id)
-        if self._at_work(run_id).takes_input is False:
-            raise Conflict("The run takes no input while it is under way.",
-                           hint="A program's target with `input: open` does.")
-        await self._audit.before(source, "input", run_id=run_id, bytes=len(data), end=end)
-        run = self._at_work(run_id)
-        node = self._registry.node(run.record.node_id)
-        if not node.ready:
-            raise LinkDown(f"The node {node.node_id} is not connected.")
-        node.link.send("run_input", RunInput(run_id=run_id, data=data, end=end))
-
-    def _at_work(self, run_id: str) -> Run:
+    def position(self, run_id: str) -> int:
         run = self._runs.get(run_id)
-        if run is None or run.record.ended or not run.sent:
-            raise Conflict("The run is not running.")
-        return run
+        return self._dispatcher.position(run) if run is not None else 0
 
     def run(self, run_id: str) -> Deferred[RunRecord]:
         return _start(self._runs.record(run_id)).addCallback(copy.copy)

@@ -62,6 +62,9 @@ class IEdgeService(Interface):
     def give_input(run_id, data, end, source):
         """More input for a running program."""
 
+    def position(run_id):
+        """Where a run stands in the queue now, from 1, among those that wait for the same; 0 when it does not wait."""
+
     def run(run_id):
         """Fires with the RunRecord as it is now; fails with NoSuchRun."""
 

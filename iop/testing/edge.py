@@ -141,6 +141,10 @@ class FakeEdge:
         run.inputs.append((data, end))
         return defer.succeed(None)
 
+    def position(self, run_id: str) -> int:
+        run = self.runs_by_id.get(run_id)
+        return 1 if run is not None and run.record.state == "queued" else 0
+
     def run(self, run_id: str) -> defer.Deferred[RunRecord]:
         run = self.runs_by_id.get(run_id)
         return defer.succeed(run.record) if run is not None else defer.fail(NoSuchRun())

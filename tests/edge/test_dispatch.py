@@ -148,6 +148,7 @@ def test_a_greedy_key_with_a_hundred_requests_delays_the_first_of_another_by_two
     modest = result_of(edge.service.submit(prompt(), of("modest")))
     told = [event for event in edge.history.kept.events if event.run_id == modest.run_id and event.kind == "run_queued"]
     assert b'"position":2' in told[0].detail.replace(b" ", b"")
+    assert [edge.service.position(one.run_id) for one in (greedy[0], greedy[2], modest, greedy[3])] == [0, 1, 2, 3]
     freed = 0
     for one in greedy:
         if edge.run(modest.run_id).state == "placed":
