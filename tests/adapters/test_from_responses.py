@@ -233,9 +233,10 @@ def test_what_only_openai_understands_needs_to_be_told_otherwise(body, needs):
 WORDS = st.sampled_from(["function", "custom", "namespace", "tool_search", "message", "reasoning", "function_call", "client",
                          "function_call_output", "custom_tool_call", "local_shell_call", "input_text", "input_image", "user",
                          "assistant", "developer", "json_schema", "allowed_tools", "additional_tools", "x", ""])
-NAMES = st.sampled_from(["type", "role", "content", "name", "namespace", "arguments", "call_id", "output", "tools",
-                         "tool_choice", "input", "text", "format", "reasoning", "effort", "summary", "execution", "parameters", "action",
-                         "image_url", "detail", "mode", "instructions", "include", "definition", "schema"])
+NAMES = st.sampled_from([
+    "type", "role", "content", "name", "namespace", "arguments", "call_id", "output", "tools", "tool_choice", "input", "text",
+    "format", "reasoning", "effort", "summary", "execution", "parameters", "action", "image_url", "detail", "mode",
+    "instructions", "include", "definition", "schema"])
 JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(-1, 1), WORDS),
                     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)),
                     max_leaves=20)

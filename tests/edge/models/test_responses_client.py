@@ -16,6 +16,7 @@ from iop.edge.routes import make_site
 from iop.errors import ProgramFailed, UpstreamError
 from iop.keys import SCOPES, KeyRing, make_key
 from iop.metrics import Metrics
+from iop.proto import run_pb2
 from iop.testing.edge import FakeEdge, script
 
 
@@ -83,14 +84,15 @@ async def test_it_creates_shows_continues_and_deletes(world):
 async def test_its_own_accumulator_reads_the_stream(world):
     weather = {"type": "function", "name": "weather", "strict": True, "parameters": {
         "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}}
-    world.edge.scripts["tiny"] = script(chunk(content="See: "), *call("weather", '{"city":"Oslo"}'))
+    warning = run_pb2.RuntimeEvent(at_us=1, status=run_pb2.Status(word="warning", detail="web_search was left out"))
+    world.edge.scripts["tiny"] = script(warning, chunk(content="See: "), *call("weather", '{"city":"Oslo"}'))
 
     def gather():
         with world.responses.stream(model="tiny", input="hi", tools=[weather]) as told:
             kinds = [event.type for event in told]
             return kinds, told.get_final_response()
     kinds, final = await deferToThread(gather)
-    assert kinds[0] == "response.created" and kinds[-1] == "response.completed"
+    assert kinds[0] == "response.created" and kinds[-1] == "response.completed" and "response.x_iop" in kinds
     assert final.output_text == "See: " and final.output[1].parsed_arguments == {"city": "Oslo"}
 
 
