@@ -15,7 +15,7 @@ from iop.adapters import openai
 from iop.errors import Cancelled
 from tests.adapters.asking import Asked
 from tests.adapters.kit import Sink, Started, Tools, target, until
-from tests.adapters.upstream import Call
+from tests.adapters.upstream import Call, Upstream
 
 SOON_S = 0.25            # a stop is seen within this; it takes 1 to 3 ms on an idle machine
 CHAT = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
@@ -160,3 +160,23 @@ async def test_a_stop_that_meets_the_last_word_ends_the_run_once(asked: Asked) -
     asked.run.execution.stop(Cancelled())
     assert (await asked.run.ended())[0] == "cancelled"
     assert len(asked.run.endings) == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_stop_tells_its_end_when_the_connection_is_closed(upstream: Upstream) -> None:
+    run = Started(openai.factory, Tools(Clock()), target("m", url=upstream.url))
+    call = await until(lambda: upstream.calls and upstream.calls[0])
+    connections = [reader for reader in reactor.getReaders() if hasattr(reader, "connector")]
+    assert connections
+    found: list[bool] = []
+
+    def look(ending: Any) -> Any:
+        found.append(any(connection.connected for connection in connections))
+        return ending
+
+    run.execution.finished.addCallback(look)
+    run.execution.stop(Cancelled())
+    await run.ended()
+    assert found == [False], "its slot must not be given away while the backend still has the request"
+    await until(lambda: call.closed_at)
+    await run.close()

@@ -1,97 +1,81 @@
-"""Requests to backends: Twisted's Agent without redirects, proxies or compression, on kept connections of our own pool."""
+"""Requests to backends, without redirects, proxies or compression, on kept connections of our own pool."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, wrapClientTLS
-from twisted.internet.interfaces import IConsumer
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, connectProtocol, wrapClientTLS
 from twisted.internet.ssl import optionsForClientTLS
-from twisted.python.failure import Failure
-from twisted.web.client import URI, Agent, HTTPConnectionPool
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
-from zope.interface import implementer
 
-from iop.adapters.wire.connection import ClosedWhileKept, GuardedEndpoint, Reading
-from iop.adapters.wire.exchange import Exchange, Receiver, reasons
-from iop.errors import IOPError
+from iop.adapters.wire.connection import Connection
+from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.addresses import address_of, is_never_backend
+from iop.errors import IOPError, UpstreamError
+from iop.headers import Headers
 
 # llama.cpp's server and uvicorn (vLLM) close what was idle for 5 s; a request must not meet that close half-way.
 KEPT_S = 4
 CONNECTIONS_PER_HOST = 64
 
-
-@implementer(IBodyProducer)
-class _Body:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.length = len(data)
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        consumer.write(self._data)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """It has been written at once."""
-
-    resumeProducing = stopProducing = pauseProducing
+Key = tuple[str, str, int]       # scheme, host, port
 
 
-@implementer(IAgentEndpointFactory)
-class _Endpoints:
-    def __init__(self, reactor: Any, connect_s: float, reading: Reading) -> None:
-        self._reactor = reactor
-        self._connect_s = connect_s
-        self._reading = reading
+class Place(NamedTuple):
+    """A URL, taken apart: who is connected to, and the lines of a request's head that follow from it."""
 
-    def endpointForURI(self, uri: URI) -> GuardedEndpoint:
-        host = uri.host.decode("ascii")
-        if host.replace(".", "").isdigit():     # Agent would resolve an address in a thread
-            endpoint: Any = TCP4ClientEndpoint(self._reactor, host, uri.port, timeout=self._connect_s)
-        else:
-            endpoint = HostnameEndpoint(self._reactor, host, uri.port, timeout=self._connect_s)
-        if uri.scheme == b"https":
-            endpoint = wrapClientTLS(optionsForClientTLS(host), endpoint)
-        return GuardedEndpoint(endpoint, self._reading)
+    key: Key
+    target: str
+    host: str
+
+
+@lru_cache(256)
+def place_of(url: str) -> Place:
+    """Raises ValueError for what cannot stand in a request's head."""
+    parts = urlsplit(url)
+    if not url.isascii() or not url.isprintable() or " " in url or not parts.hostname:
+        raise ValueError(f"{url[:100]!r} is no URL of a backend.")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Place((parts.scheme, parts.hostname, port), target, parts.netloc.rpartition("@")[2])
+
+
+def request_bytes(method: bytes, place: Place, headers: dict[str, str], body: bytes | None) -> bytes:
+    """A whole request. The body is JSON unless the headers name its content type."""
+    lines = {"host": place.host, "user-agent": "iop", "accept-encoding": "identity"}
+    if body is not None:
+        lines["content-type"] = "application/json"
+    lines |= {name.lower(): value for name, value in headers.items()}
+    if body is not None:
+        lines["content-length"] = str(len(body))
+    head = "".join([f"{name}: {' '.join(value.split())}\r\n" for name, value in lines.items()])
+    return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, place.target.encode("ascii"), head.encode("utf-8"), body or b"")
 
 
 class HttpClient:
     """The connections of one adapter."""
 
     def __init__(self, reactor: Any, clock: Any, *, connect_s: float = 5.0) -> None:
+        self._reactor = reactor
         self._clock = clock
-        self._reading = Reading()
-        self._pool = HTTPConnectionPool(reactor, persistent=True)
-        self._pool.cachedConnectionTimeout = KEPT_S
-        self._pool.maxPersistentPerHost = CONNECTIONS_PER_HOST
-        self._pool.retryAutomatically = False    # it would not send a body again; see `again` below
-        self._agent = Agent.usingEndpointFactory(reactor, _Endpoints(reactor, connect_s, self._reading), self._pool)
+        self._connect_s = connect_s
+        self._free: dict[Key, list[Connection]] = {}
+        self._closing: dict[Connection, Deferred[None]] = {}
+        self._sweep: Any = None
+        self._closed = False
 
     def ask(self, method: bytes, url: str, headers: dict[str, str], body: bytes | None, receiver: Receiver, *,
             first_byte_s: float, first_token_s: float, idle_s: float, again: bool = True) -> Exchange:
         """Send a request; everything that follows is told to the receiver, at the earliest in this very call.
 
         `again`: send it once more where it met the close of a connection that had been kept, so that most likely nobody
-        has read it. The body is JSON unless the headers name its content type.
+        has read it.
         """
-        exchange = Exchange(receiver, self._clock, self._reading, first_byte_s=first_byte_s, first_token_s=first_token_s,
-                            idle_s=idle_s)
-        sent = Headers({"User-Agent": ["iop"], "Accept-Encoding": ["identity"]})
-        if body is not None:
-            sent.setRawHeaders("Content-Type", ["application/json"])
-        for name, value in headers.items():
-            sent.setRawHeaders(name, [value])
-
-        def request() -> Deferred[Any]:
-            asked = self._agent.request(method, url.encode("ascii"), sent, _Body(body) if body is not None else None)
-            return asked.addErrback(met_a_close) if again else asked
-
-        def met_a_close(failure: Failure) -> Any:
-            return request() if any(isinstance(reason, ClosedWhileKept) for reason in reasons(failure)) else failure
-
-        exchange.begin(request())
+        place = place_of(url)
+        exchange = Exchange(receiver, self._clock, first_byte_s=first_byte_s, first_token_s=first_token_s, idle_s=idle_s)
+        exchange.begin(lambda: self._take(place.key), request_bytes(method, place, headers, body), again)
         return exchange
 
     def fetch(self, url: str, headers: dict[str, str], body: bytes | None = None, *, within_s: float = 5.0,
@@ -103,9 +87,83 @@ class HttpClient:
         whole.attach(exchange, self._clock.callLater(within_s, exchange.abort, IOPError(f"No answer within {within_s:g} s.")))
         return whole.done
 
+    # --- connections
+
+    def _take(self, key: Key) -> Connection | Deferred[Connection]:
+        """One that is free, the youngest, or a new one."""
+        free = self._free.get(key)
+        while free:
+            connection = free.pop()
+            if self._reactor.seconds() - connection.free_since < KEPT_S:
+                return connection
+            self._let_go(connection)
+        return self._connect(key)
+
+    def _connect(self, key: Key) -> Deferred[Connection]:
+        scheme, host, port = key
+        if host.replace(".", "").isdigit():     # else an address would be resolved, in a thread
+            endpoint: Any = TCP4ClientEndpoint(self._reactor, host, port, timeout=self._connect_s)
+        else:
+            endpoint = HostnameEndpoint(self._reactor, host, port, timeout=self._connect_s)
+        if scheme == "https":
+            endpoint = wrapClientTLS(optionsForClientTLS(host), endpoint)
+        connecting: Deferred[Connection] = connectProtocol(endpoint, Connection(self, key))
+        return connecting.addCallback(_checked)
+
+    def freed(self, connection: Connection) -> None:
+        free = self._free.setdefault(connection.key, [])
+        connection.free_since = self._reactor.seconds()
+        free.append(connection)
+        if self._closed:
+            self._let_go(free.pop())
+        elif len(free) > CONNECTIONS_PER_HOST:
+            self._let_go(free.pop(0))
+        elif self._sweep is None:
+            self._sweep = self._reactor.callLater(KEPT_S, self._swept)
+
+    def _swept(self) -> None:
+        """Close what nobody has taken for so long: the oldest stand first."""
+        self._sweep = None
+        until = self._reactor.seconds() - KEPT_S
+        for free in self._free.values():
+            while free and free[0].free_since <= until:
+                self._let_go(free.pop(0))
+        oldest = min((free[0].free_since for free in self._free.values() if free), default=None)
+        if oldest is not None:
+            self._sweep = self._reactor.callLater(oldest - until, self._swept)
+
+    def _let_go(self, connection: Connection) -> None:
+        self._closing[connection] = Deferred()
+        connection.abort(IOPError("The connection was kept for nobody."))
+
+    def closed(self, connection: Connection) -> None:
+        free = self._free.get(connection.key, [])
+        if connection in free:                   # by its backend
+            free.remove(connection)
+        closing = self._closing.pop(connection, None)
+        if closing is not None:
+            closing.callback(None)
+
     def close(self) -> Deferred[Any]:
-        """Close the idle connections; fires when they are closed."""
-        return self._pool.closeCachedConnections()
+        """Close the free connections, now and from now on; fires when they are closed."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for free in self._free.values():
+            while free:
+                self._let_go(free.pop())
+        return DeferredList(list(self._closing.values()))
+
+
+def _checked(connection: Connection) -> Connection:
+    """The node's policy has judged the URL's host; a name may still lead anywhere."""
+    address = address_of(getattr(connection.transport.getPeer(), "host", ""))
+    if address is not None and is_never_backend(address):
+        error = UpstreamError(f"The backend's name leads to {address}, where no model backend may be.")
+        connection.abort(error)
+        raise error
+    return connection
 
 
 class _Whole:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from twisted.web.http_headers import Headers
 
 from iop import events
 from iop.adapters.executions import Execution
@@ -15,6 +14,7 @@ from iop.adapters.wire.asked import Asked
 from iop.adapters.wire.exchange import Exchange, Receiver
 from iop.adapters.wire.refusals import RETRYABLE, error_text, retry_after
 from iop.errors import IOPError, UpstreamError
+from iop.headers import Headers
 from iop.proto.run_pb2 import Outcome, RuntimeEvent
 from iop.runs import ExecutionSpec
 
