@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iop.config import LIMITS, LimitsConfig, NodeEntry
-from iop.edge.registry import Node
+from iop.edge.node import Node
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload
 from iop.proto.run_pb2 import Limits
 

@@ -21,10 +21,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from iop.edge.bus import EDGE, Bus
+from iop.edge.node import Node
 from iop.edge.orders import ANSWER_S, Orders
 from iop.edge.placement import Choice
 from iop.edge.queue import RunQueue
-from iop.edge.registry import Node, Registry
+from iop.edge.registry import Registry
 from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.slots import Slots

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 
-from iop.edge.registry import Node, Registry
+from iop.edge.node import Node
+from iop.edge.registry import Registry
 from iop.errors import ConfigError, HistoryUnavailable
 from iop.files import write_private
 

@@ -24,8 +24,9 @@ from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.dispatch import Dispatcher
 from iop.edge.late import Late
+from iop.edge.node import Node
 from iop.edge.packing import Sheaf
-from iop.edge.registry import Node, Registry
+from iop.edge.registry import Registry
 from iop.edge.reports import Reports
 from iop.edge.run import Run
 from iop.edge.runlog import Hole

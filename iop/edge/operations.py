@@ -7,8 +7,9 @@ from typing import Any
 from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.dispatch import Dispatcher
+from iop.edge.node import Node
 from iop.edge.nodefile import NodeFile
-from iop.edge.registry import Node, Registry
+from iop.edge.registry import Registry
 from iop.edge.submit import check_labels
 from iop.errors import InvalidRequest, LinkDown
 from iop.link.calls import Calls

@@ -8,7 +8,8 @@ from typing import Any
 from twisted.logger import Logger
 
 from iop.edge.bus import Bus
-from iop.edge.registry import Node, Registry
+from iop.edge.node import Node
+from iop.edge.registry import Registry
 from iop.edge.run import Run
 from iop.errors import IOPError, StartTimeout
 from iop.proto.run_pb2 import CancelRequest, Source

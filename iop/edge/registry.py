@@ -1,21 +1,16 @@
-"""The nodes of one edge: what they offer, what they carry, who is there. In memory; told by links and configuration."""
+"""The nodes of one edge, and what names mean there. In memory; told by links and configuration."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from iop.config import NodeEntry
+from iop.edge.node import Node, within
 from iop.edge.placement import Candidate, Name
 from iop.errors import NoSuchNode, NoSuchTarget
-from iop.events import now_us
-from iop.proto.node_pb2 import ConfigApplied, NodeStatus
-from iop.records import ModelEntry, NodeView, TargetView
+from iop.records import ModelEntry, TargetView
 
-MAX_FAULTS = 100                 # of one node's configuration, shown
 PROGRAM_ADAPTERS = frozenset(("cli",))   # what runs a program on a node, and so is no model
 
 
@@ -25,157 +20,6 @@ class Named(NamedTuple):
     names: tuple[Name, ...]
     node_id: str = ""
     alias: str = ""                  # where it is one
-
-
-class Node:
-    """One node, connected or not."""
-
-    def __init__(self, node_id: str) -> None:
-        self.node_id = node_id
-        self.link: Any = None                        # ILink while it is up
-        self.handler: Any = None                     # the ILinkHandler of its last link
-        self.status: NodeStatus | None = None        # its last word, kept while it is away
-        self.ready = False                           # it has had its verdicts on the present link: orders may be sent
-        self.placeable = False                       # and it has told its status on it
-        self.draining = False                        # an operator's word
-        self._drained = False                        # and its own
-        self.entry_labels: dict[str, str] = {}       # from edge.yaml
-        self.label_changes: dict[str, str | None] = {}   # an operator's, since
-        self.config_faults: list[str] = []
-        self.since_us = 0
-        self.remote = ""
-        self.epoch = 0
-        self.instance = ""                           # the present start of its process
-        self.offers: dict[Name, TargetView] = {}
-        self._slots: dict[str, Name] = {}            # run_id -> what it takes up
-        self._taken: Counter[str | Name] = Counter() # by adapter, and by (adapter, target)
-        self._capacity: dict[str, int] = {}          # of each adapter
-
-    @property
-    def up(self) -> bool:
-        return self.link is not None
-
-    @property
-    def forgettable(self) -> bool:
-        """It is away, holds no runs, and no operator has set anything on it."""
-        return not (self.up or self._slots or self.draining or self.label_changes)
-
-    @property
-    def takes_nothing(self) -> bool:
-        """No new runs: an operator's word, or the node's own."""
-        return self.draining or self._drained
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The node's own, then edge.yaml's, then an operator's."""
-        own = dict(self.status.labels) if self.status is not None else {}
-        return _changed(own | self.entry_labels, self.label_changes)
-
-    @property
-    def edge_labels(self) -> dict[str, str]:
-        """What the node is told of its labels."""
-        return _changed(dict(self.entry_labels), self.label_changes)
-
-    def changed_labels(self, changes: dict[str, str | None]) -> dict[str, str | None]:
-        """The operator's labels with more changes; to remove what nobody gives is nothing to remember."""
-        given = {*self.entry_labels, *(self.status.labels if self.status is not None else ())}
-        return {name: value for name, value in (self.label_changes | changes).items() if value is not None or name in given}
-
-    def connected(self, link: Any) -> None:
-        self.link, self.ready, self.placeable, self.since_us = link, False, False, now_us()
-        self.remote, self.epoch = link.remote, link.epoch
-
-    def disconnected(self) -> None:
-        self.link, self.ready, self.placeable, self.since_us = None, False, False, now_us()
-
-    def told_status(self, status: NodeStatus) -> None:
-        self.status, self.placeable, self._drained = status, True, status.draining
-        self._capacity = {state.adapter: state.concurrency for state in status.adapters}
-        self.offers = {
-            (state.adapter, target.target): TargetView(
-                adapter=state.adapter, target=target.target, aliases=list(target.aliases),
-                concurrency=target.concurrency or state.concurrency, running=0, ready=target.ready, detail=target.detail,
-                retry_safe=target.retry_safe, takes_input=target.takes_input if target.HasField("takes_input") else None,
-                warm=target.warm if target.HasField("warm") else None, weight=target.weight or 1.0,
-                context_tokens=target.context_tokens)
-            for state in status.adapters for target in state.targets}
-
-    def expect(self, entry: NodeEntry) -> None:
-        """What edge.yaml says of it; its offers count until the node has told what it accepts."""
-        self.entry_labels = dict(entry.labels)
-        if self.status is None:
-            self.offers = {
-                (adapter.adapter, target.name): TargetView(
-                    adapter=adapter.adapter, target=target.name, aliases=list(target.aliases), running=0, ready=False,
-                    concurrency=target.concurrency or adapter.concurrency, detail="the node has not connected yet",
-                    retry_safe=target.retry_safe, weight=target.weight or 1.0)
-                for adapter in entry.adapters for target in adapter.targets}
-
-    def told_config(self, applied: ConfigApplied) -> bool:
-        """Keep the faults; whether every part was accepted whole."""
-        faults = [f"{fault.path}: {fault.reason}" for part in applied.parts for fault in part.faults]
-        faults += [f"{part.path} was rejected" for part in applied.parts if not part.accepted and not part.faults]
-        paths = tuple(part.path for part in applied.parts)
-        kept = [fault for fault in self.config_faults if not any(_within(fault, path) for path in paths)]
-        self.config_faults = (kept + faults)[:MAX_FAULTS]
-        return not faults
-
-    def reserve(self, run_id: str, name: Name) -> bool:
-        """Take a slot for a run, at the moment it is decided; False when it has one here already."""
-        if run_id in self._slots:
-            return False
-        self._slots[run_id] = name
-        self._taken[name[0]] += 1
-        self._taken[name] += 1
-        return True
-
-    def release(self, run_id: str) -> bool:
-        """Give its slot back; False when it had none."""
-        name = self._slots.pop(run_id, None)
-        if name is None:
-            return False
-        self._taken[name[0]] -= 1
-        self._taken[name] -= 1
-        return True
-
-    def candidate(self, name: Name, with_labels: bool) -> Candidate | None:
-        """For placement; None when it does not offer that. Labels cost more than all the rest."""
-        offer = self.offers.get(name)
-        if offer is None:
-            return None
-        taken, of_adapter = self._taken, self._capacity.get(name[0]) or max(offer.concurrency, 1)
-        capacity, at_work = min(of_adapter, offer.concurrency or of_adapter), taken[name]
-        return Candidate(
-            self.node_id, min(of_adapter - taken[name[0]], capacity - at_work), name, len(self._slots), capacity,
-            self.link is not None and self.placeable, self.draining or self._drained, offer.ready,
-            offer.warm is not False or at_work > 0, offer.weight, self.labels if with_labels else _NO_LABELS)
-
-    def view(self) -> NodeView:
-        status = self.status or NodeStatus()
-        targets = [msgspec.structs.replace(one, running=self._taken[name], ready=one.ready and self.up)
-                   for name, one in sorted(self.offers.items())]
-        return NodeView(
-            node_id=self.node_id, state="up" if self.up else "down", draining=self.takes_nothing,
-            labels=self.labels, targets=targets, running=len(self._slots), version=status.version,
-            policy_mode=status.policy_mode, remote=self.remote, since_us=self.since_us, epoch=self.epoch,
-            facts=dict(status.facts), config_faults=list(self.config_faults))
-
-
-_NO_LABELS: dict[str, str] = {}
-
-
-def _within(fault: str, path: str) -> bool:
-    place = fault.partition(":")[0]
-    return place == path or place.startswith(path + "/")
-
-
-def _changed(labels: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
-    for name, value in changes.items():
-        if value is None:
-            labels.pop(name, None)
-        else:
-            labels[name] = value
-    return labels
 
 
 class Registry:
@@ -236,7 +80,7 @@ class Registry:
         """What a node said when it rejected this target; "" when none did."""
         place = f"adapters/{name[0]}/targets/{name[1]}"
         return next((f"{node.node_id} does not accept it: {fault}" for node in self for fault in node.config_faults
-                     if _within(fault, place)), "")
+                     if within(fault, place)), "")
 
     def aliases(self) -> Mapping[str, tuple[Name, ...]]:
         """What each alias means: all the targets that carry it, those of the first node by name first. No alias means

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 from iop.edge.affinity import Affinities
+from iop.edge.node import Node
 from iop.edge.placement import Choice, Name, Wanted, choose
-from iop.edge.registry import Node, Registry
+from iop.edge.registry import Registry
 from iop.edge.sessions import Sessions
 from iop.errors import Conflict, NoSuchTarget, QueueTimeout
 from iop.events import now_us
