@@ -16,10 +16,10 @@ from zope.interface import implementer
 from iop.adapters import settings as checks
 from iop.adapters.wire.anthropic import MessageReader, MessagesReader
 from iop.adapters.wire.anthropic_whole import JoiningMessageReader
+from iop.adapters.wire.answers import Answers, joins
 from iop.adapters.wire.asked import Asked, Reader
 from iop.adapters.wire.chat import StreamReader, WholeReader
 from iop.adapters.wire.context import context_tokens
-from iop.adapters.wire.from_responses import needs_telling
 from iop.adapters.wire.lacking import Lacking
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
 from iop.adapters.wire.passing import PassingReader, SloppyReader, UnstreamedReader
@@ -37,7 +37,7 @@ from iop.adapters.wire.requests import (
 )
 from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
 from iop.adapters.wire.translated import Translated
-from iop.adapters.wire.translators import can_be_told, translated
+from iop.adapters.wire.translators import can_be_told, needs_telling, translated
 from iop.adapters.wire.whole import JoiningReader
 from iop.errors import ConfigError, UpstreamError
 from iop.files import read_secret
@@ -51,12 +51,16 @@ ANTHROPIC_VERSION = "2023-06-01"     # what a client means that names none
 
 
 class OpenAISettings(ModelSettings):
-    """A model at an OpenAI-compatible server. `apis`: what it has; empty: found out by asking."""
+    """A model at an OpenAI-compatible server. `apis`: what it has; empty: found out by asking. `answers`: how one in one
+    piece is asked for (wire/answers.py); `whole_s`: how long a plain one may take until its head, which is till its end.
+    """
 
     api_key_file: str = ""
     headers: dict[str, str] = {}
     health_path: str = "/models"
     apis: tuple[str, ...] = ()
+    answers: Answers = "auto"
+    whole_s: float = 600.0
 
 
 class OpenAIAdapter(ModelAdapter):
@@ -87,11 +91,13 @@ class OpenAIAdapter(ModelAdapter):
             return True
         if settings.apis:
             return request.api in APIS and request.api not in settings.apis
-        if request.api == "responses" and needs_telling(decoded(request.body)):
-            return True
-        return self._lacking.lacks(request.target, request.api)
+        return self._lacking.lacks(request.target, request.api) or needs_telling(request.api, request.body)
 
     def _asked(self, wanted: ApiRequest, settings: OpenAISettings, headers: dict[str, str], query: str = "") -> Asked:
+        if wanted.plain and not joins(settings.answers, self._client(settings).server(settings.url)):
+            wanted = wanted._replace(body=wanted.plain)
+            return Asked(wanted.api + query, wanted.body, _readers(wanted), headers | self._headers(settings),
+                         wanted.content_type, whole_s=settings.whole_s)
         asked = Asked(wanted.api + query, wanted.body, _readers(wanted), headers | self._headers(settings),
                       wanted.content_type)
         if not wanted.plain:
@@ -186,6 +192,7 @@ class OpenAIFactory(ModelFactory):
         settings = read_model_settings(target, self.kind)
         checks.check_headers(settings.headers)
         checks.check_path("health_path", settings.health_path)
+        checks.check_seconds(whole_s=settings.whole_s)
         if settings.api_key_file and not settings.api_key_file.startswith("/"):
             raise ConfigError("api_key_file must be an absolute path, of a file on the node's machine with mode 0600.")
         unknown = sorted(set(settings.apis) - APIS)

@@ -303,10 +303,13 @@ async def test_apis_says_what_is_not_even_tried(asked: Asked) -> None:
     assert len(asked.upstream.requests) == 1
 
 
+@pytest.mark.parametrize(("api", "body"), [
+    ("responses", RESPONSES | {"tools": [{"type": "custom", "name": "p"}]}),
+    ("messages", MESSAGES | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]})])
 @pytest_twisted.ensureDeferred
-async def test_a_response_that_most_backends_would_not_understand_whole_is_told_as_a_chat(asked: Asked) -> None:
-    body = RESPONSES | {"tools": [{"type": "custom", "name": "p"}]}
-    call = await asked.ask(api="responses", body=json.dumps(body).encode())
+async def test_what_most_backends_would_not_understand_whole_is_told_as_a_chat(
+        asked: Asked, api: str, body: dict[str, Any]) -> None:
+    call = await asked.ask(api=api, body=json.dumps(body).encode())
     await told_as_a_chat(asked, call)
 
 

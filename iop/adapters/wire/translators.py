@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from iop.adapters.wire import from_completions, from_messages, from_ollama, from_responses
-from iop.adapters.wire.requests import OLLAMA
+from iop.adapters.wire.requests import OLLAMA, decoded
 from iop.adapters.wire.translated import Translated
 
 _TO_CHAT = {"completions": from_completions.to_chat, "messages": from_messages.to_chat, "responses": from_responses.to_chat}
 
 
+_NEEDS_TELLING = {"messages": from_messages.needs_telling, "responses": from_responses.needs_telling}
+
+
 def can_be_told(api: str) -> bool:
     return api in _TO_CHAT or api in OLLAMA
+
+
+def needs_telling(api: str, body: bytes) -> bool:
+    """Whether what most backends have of that API would pass over or refuse parts of this body. Raises InvalidRequest."""
+    needs = _NEEDS_TELLING.get(api)
+    return needs is not None and needs(decoded(body))
 
 
 def translated(api: str, body: dict[str, Any], model: str) -> Translated:
