@@ -15,6 +15,7 @@ PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.",
          "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}}
 SPAWN = {"type": "function", "name": "spawn", "parameters": {"type": "object", "properties": {}}}
 AGENTS = {"type": "namespace", "name": "agents", "description": "Agents.", "tools": [SPAWN]}
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
 
 
 def chat(**body):
@@ -58,12 +59,22 @@ def test_items_without_a_type_are_messages():
         {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
 
 
-def test_what_stands_before_the_talk_is_one_system_message():
-    """Most chat templates know one, the first."""
+def test_developers_are_the_system_message_at_first_and_marked_later():
+    """Most chat templates know one system message, the first."""
     developer = {"role": "developer", "content": [{"type": "input_text", "text": "Two."}]}
     assert messages(developer, {"role": "system", "content": "Three."}, user("hi"), developer, instructions="One.") == [
-        {"role": "system", "content": "One.\n\nTwo.\n\nThree."}, {"role": "user", "content": "hi"},
-        {"role": "system", "content": "Two."}]
+        {"role": "system", "content": "One.\n\nTwo.\n\nThree."},
+        {"role": "user", "content": "hi\n\n<developer>\nTwo.\n</developer>"}]
+
+
+def test_messages_of_one_role_that_follow_each_other_are_one():
+    """Codex sends two of the user; many chat templates want them to alternate."""
+    picture = {"type": "input_image", "image_url": "u"}
+    assert messages(user("one"), user("two"), {"role": "user", "content": [picture]}, {"role": "assistant", "content": "a"},
+                    THOUGHT, {"role": "assistant", "content": "b"}, call(1)) == [
+        {"role": "user", "content": [
+            {"type": "text", "text": "one\n\ntwo"}, {"type": "image_url", "image_url": {"url": "u"}}]},
+        {"role": "assistant", "content": "a\n\nb", "reasoning_content": "Hm.", "tool_calls": [called(1)]}]
 
 
 def test_parallel_calls_are_one_message_and_each_result_is_its_own():
@@ -77,14 +88,20 @@ def test_parallel_calls_are_one_message_and_each_result_is_its_own():
 
 
 def test_a_thought_goes_with_what_the_model_did_next():
-    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
     summary = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "So."}], "encrypted_content": "x"}
     sealed = {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "x"}
-    assert messages(user("hi"), thought, call(1), output(1), summary, {"role": "assistant", "content": "a"}, sealed) == [
+    assert messages(user("hi"), THOUGHT, call(1), output(1), summary, {"role": "assistant", "content": "a"}, sealed) == [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [called(1)]},
         {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
         {"role": "assistant", "content": "a", "reasoning_content": "So."}]
+
+
+@pytest.mark.parametrize(("before", "told"), [
+    ([], {"content": ""}), ([{"role": "assistant", "content": "a"}], {"content": "a"}),
+    ([call(1)], {"content": None, "tool_calls": [called(1)]})])
+def test_a_thought_at_the_end_is_the_assistants(before, told):
+    assert messages(user("hi"), *before, THOUGHT)[1] == {"role": "assistant", "reasoning_content": "Hm.", **told}
 
 
 @pytest.mark.parametrize(("item", "result", "name", "arguments"), [
@@ -119,7 +136,7 @@ def test_what_a_chat_does_not_know_is_left_out_with_a_warning():
              {"type": "item_reference", "id": "x"},
              {"role": "user", "content": [{"type": "input_image", "file_id": "f"}, {"type": "input_text", "text": "b"}]}]
     told = to_chat({"input": given, "conversation": "c", "prompt": None}, "m")
-    assert told.body["messages"] == [{"role": "user", "content": "hi"}, {"role": "user", "content": "b"}]
+    assert told.body["messages"] == [{"role": "user", "content": "hi\n\nb"}]
     assert [word for word in ("web_search_call", "item_reference", "input_image", "conversation")
             if not any(word in warning for warning in told.warnings)] == []
     assert len(told.warnings) == 4
@@ -213,9 +230,6 @@ def test_what_is_no_request_is_refused_by_the_name_of_its_field(body, named):
 def test_what_is_no_tool_is_left_out(tools):
     told = to_chat({"input": "hi", "tools": tools}, "m")
     assert "tools" not in told.body and told.warnings
-
-
-THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
 
 
 @pytest.mark.parametrize(("body", "needs"), [

@@ -2,10 +2,13 @@
 
 ::
 
-    message                        -> a message of its role; what stands before the first other message is one system message
-    reasoning                      -> reasoning_content of the assistant's next message
+    message                        -> a message of its role; developers' in the beginning are the system message
+    reasoning                      -> reasoning_content of the assistant's message
     function_call, custom_tool_call, local_shell_call …  -> tool_calls of the assistant's last message, or of a new one
     …_output                       -> a tool message; its pictures follow behind the results, as the user's
+
+Most chat templates know one system message, the first, and refuse messages that do not alternate. So what a developer says
+later is told as the user's, marked as such, and messages of one role that follow each other are one.
 """
 
 from __future__ import annotations
@@ -65,19 +68,25 @@ class _Talk:
     def whole(self) -> list[Message]:
         self._show_pictures()
         if self._reasoning:
-            self._assistant()
+            message = self._assistant()
+            if message["content"] is None and "tool_calls" not in message:
+                message["content"] = ""  # a thought and nothing else
         return self._messages
 
     def say(self, role: str, content: Any) -> None:
-        last = self._messages[-1] if self._messages else None
         if role == "assistant":
-            message = self._assistant(new=last is None or last["content"] is not None)
-            message["content"] = content
+            message = self._assistant()
+            message["content"] = _joined(message["content"], content)
             return
+        if role == "system" and any(message["role"] != role for message in self._messages):
+            role, content = "user", _marked(content)
         self._show_pictures()
-        if (role == "system" and last is not None and len(self._messages) == 1 and last["role"] == role
-                and isinstance(content, str) and isinstance(last["content"], str)):
-            last["content"] += "\n\n" + content      # many chat templates know one system message, the first
+        self._add(role, content)
+
+    def _add(self, role: str, content: Any) -> None:
+        last = self._messages[-1] if self._messages else None
+        if last is not None and last["role"] == role:
+            last["content"] = _joined(last["content"], content)
         else:
             self._messages.append({"role": role, "content": content})
 
@@ -130,16 +139,16 @@ class _Talk:
                 told.append(part_told)
         return told
 
-    def _assistant(self, new: bool = False) -> Message:
-        """The assistant's message that a text or a call belongs to."""
-        if new or not self._messages or self._messages[-1]["role"] != "assistant" or self._reasoning:
+    def _assistant(self) -> Message:
+        """The assistant's message that a text or a call belongs to, with the thought before it."""
+        if not self._messages or self._messages[-1]["role"] != "assistant":
             self._show_pictures()
-            message: Message = {"role": "assistant", "content": None}
-            if self._reasoning:
-                message["reasoning_content"] = self._reasoning
-                self._reasoning = ""
-            self._messages.append(message)
-        return self._messages[-1]
+            self._messages.append({"role": "assistant", "content": None})
+        message = self._messages[-1]
+        if self._reasoning:
+            message["reasoning_content"] = _joined(message.get("reasoning_content"), self._reasoning)
+            self._reasoning = ""
+        return message
 
     def _call(self, item: dict[str, Any], where: str, name: str, arguments: str) -> None:
         call_id = item.get("call_id") or item.get("id")
@@ -163,8 +172,8 @@ class _Talk:
     def _show_pictures(self) -> None:
         """Results are texts in a chat: what tools brought besides is told as the user's, once all results are told."""
         if self._pictures:
-            self._messages.append({"role": "user", "content": self._pictures})
-            self._pictures = []
+            pictures, self._pictures = self._pictures, []
+            self._add("user", pictures)
 
 
 def _named(item: dict[str, Any], where: str) -> str:
@@ -204,6 +213,26 @@ def _part(part: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "input_file" and (part.get("file_data") or part.get("file_id")):
         return {"type": "file", "file": {name: part[name] for name in ("file_data", "file_id", "filename") if part.get(name)}}
     return None
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two contents as one: a text, or parts where one of them has some."""
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_as_parts(first), *_as_parts(second)]
+
+
+def _as_parts(content: Any) -> list[dict[str, Any]]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _marked(content: Any) -> Any:
+    """What a developer says in the middle of a talk."""
+    if isinstance(content, str):
+        return f"<developer>\n{content}\n</developer>"
+    return [{"type": "text", "text": "<developer>"}, *content, {"type": "text", "text": "</developer>"}]
 
 
 def _plain(parts: list[dict[str, Any]]) -> Any:
