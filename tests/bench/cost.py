@@ -1,8 +1,9 @@
-"""What history and spool cost the relay: the same load with them on and off, in turns, within one run.
+"""What history and spool cost the relay: the same load with them on and off, at the same time and on the same cores.
 
 Off is a history that keeps nothing (edgeproc.py) and a spool that writes nothing (nodeproc.py); all else is the same. The
 load is a real node whose adapter emits as fast as it is let, through a real edge, to streaming clients. What counts is the
-processor time of both processes until all is acknowledged.
+processor time of both processes until all is acknowledged. In turns, the two see two machines: what else runs moves a single
+round by as much as there is to find.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import relay
 from edges import HERE, Edge, cpu_seconds, end, line_of, pinned
@@ -19,8 +23,8 @@ from rows import Rows
 CASES = ((1, 1), (100, 1), (1, 32), (100, 32))
 
 
-def path(streams: int, total: int, per_batch: int, keep: bool) -> float:
-    """Events per second of one core, edge and node together."""
+def path(streams: int, total: int, per_batch: int, keep: bool, begin: Callable[[], object]) -> float:
+    """Events per second of one core, edge and node together. `begin` is called when all is ready for the load."""
     with tempfile.TemporaryDirectory(prefix="iop-cost-") as folder:
         edge = Edge(folder, *(() if keep else ("--keep-nothing",)))
         children: list[subprocess.Popen] = []
@@ -36,6 +40,7 @@ def path(streams: int, total: int, per_batch: int, keep: bool) -> float:
             asked = [line_of(node) for _ in range(streams)]
             if set(asked) != {"asked"}:
                 raise SystemExit(f"the node said {set(asked)}")
+            begin()
             before = cpu_seconds(edge.pid) + cpu_seconds(node.pid)
             for child in (readers, node):
                 child.stdin.write("\n")
@@ -49,8 +54,16 @@ def path(streams: int, total: int, per_batch: int, keep: bool) -> float:
             edge.stop()
 
 
+def _pair(run) -> tuple[float, float]:
+    """With and without, side by side."""
+    ready = Barrier(2, timeout=120)
+    with ThreadPoolExecutor(2) as threads:
+        on, off = (threads.submit(run, keep, ready.wait) for keep in (True, False))
+        return on.result(), off.result()
+
+
 def _compare(rows: Rows, name: str, run, rounds: int) -> None:
-    pairs = [(run(True), run(False)) for _ in range(rounds)]
+    pairs = [_pair(run) for _ in range(rounds)]
     lost = statistics.median(100 * (1 - on / off) for on, off in pairs)
     on, off = (statistics.median(column) for column in zip(*pairs, strict=True))
     rows.at_most(name, lost, "%", 25, f"{on:,.0f} events/s a core with, {off:,.0f} without", on=on, off=off)
@@ -61,10 +74,10 @@ def measure(rows: Rows, rounds: int = 5) -> None:
         total = relay.EVENTS[per_batch] // 2
         case = f"{streams} x {per_batch}"
         _compare(rows, f"history + spool cost the path, {case}",
-                 lambda keep, case=(streams, total, per_batch): path(*case, keep), rounds)
+                 lambda keep, begin, case=(streams, total, per_batch): path(*case, keep, begin), rounds)
         _compare(rows, f"history alone costs the edge, {case}",
-                 lambda keep, case=(streams, total, per_batch): relay.ours(
-                     *case, *(() if keep else ("--keep-nothing",)))["per_core"], rounds)
+                 lambda keep, begin, case=(streams, total, per_batch): relay.ours(
+                     *case, *(() if keep else ("--keep-nothing",)), begin=begin)["per_core"], rounds)
 
 
 if __name__ == "__main__":

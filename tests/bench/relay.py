@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
 from edges import HERE, Edge, cpu_seconds, end, line_of, pinned
 from rows import Rows
@@ -20,8 +21,8 @@ CASES = ((1, 1), (100, 1), (1000, 1), (1, 32), (100, 32), (1000, 32))
 EVENTS = {1: 60_000, 32: 320_000}
 
 
-def ours(streams: int, total: int, per_batch: int, *options: str) -> dict[str, float]:
-    """A real edge: events per second of one core, and what its probe saw."""
+def ours(streams: int, total: int, per_batch: int, *options: str, begin: Callable[[], object] = bool) -> dict[str, float]:
+    """A real edge: events per second of one core, and what its probe saw. `begin` is called when all is ready."""
     with tempfile.TemporaryDirectory(prefix="iop-relay-") as folder:
         edge = Edge(folder, *options)
         children: list[subprocess.Popen] = []
@@ -35,6 +36,7 @@ def ours(streams: int, total: int, per_batch: int, *options: str) -> dict[str, f
             children.append(readers)
             if line_of(readers) != "ready" or line_of(node) != "asked":
                 raise SystemExit(f"not all {streams} streams were opened")
+            begin()
             first = edge.ask()
             before = cpu_seconds(edge.pid)
             for child in (readers, node):
