@@ -14,9 +14,9 @@ from twisted.plugin import IPlugin
 from zope.interface import implementer
 
 from iop.adapters import settings as checks
+from iop.adapters.wire.answers import Answers, joins
 from iop.adapters.wire.anthropic import MessageReader, MessagesReader
 from iop.adapters.wire.anthropic_whole import JoiningMessageReader
-from iop.adapters.wire.answers import Answers, joins
 from iop.adapters.wire.asked import Asked, Reader
 from iop.adapters.wire.chat import StreamReader, WholeReader
 from iop.adapters.wire.context import context_tokens
@@ -33,6 +33,7 @@ from iop.adapters.wire.requests import (
     decoded,
     passed_headers,
     passed_on,
+    passed_query,
     request_of,
 )
 from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
@@ -81,7 +82,7 @@ class OpenAIAdapter(ModelAdapter):
             return self._told_otherwise(request, settings)
         typed = api in TYPED or api.startswith("messages/")
         asked = self._asked(request_of(request, settings.model), settings, _typed_headers(request) if typed else {},
-                            f"?{request.query}" if typed and request.query else "")
+                            passed_query(request) if typed else "")
         if can_be_told(api):
             asked = asked._replace(otherwise=partial(self._refused, request, settings, asked))
         return asked

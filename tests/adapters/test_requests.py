@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iop.adapters.wire.refusals import RETRYABLE, error_text, lacks_api, refuses_to_stream
-from iop.adapters.wire.requests import CHATS, JOINED, passed_headers, passed_on, request_of
+from iop.adapters.wire.requests import CHATS, JOINED, passed_headers, passed_on, passed_query, request_of
 from iop.errors import InvalidRequest
 from iop.proto.run_pb2 import RunRequest
 
@@ -81,8 +81,19 @@ def test_messages_are_a_list(messages: bytes) -> None:
 
 
 def test_headers_that_are_the_nodes_business_do_not_travel() -> None:
-    told = {"anthropic-beta": "b", "Authorization": "x", "cookie": "x", "x-api-key": "x", "x-y": "a\nb", "x-z": "é"}
+    told = {"anthropic-beta": "b", "Authorization": "x", "cookie": "x", "x-api-key": "x", "x-y": "a\nb", "x-z": "é",
+            "x\r\ny": "z", "x: y": "z", "": "z"}
     assert passed_headers(RunRequest(headers=told)) == {"anthropic-beta": "b"}
+
+
+@pytest.mark.parametrize(("query", "told"), [("", ""), ("beta=true&x=%20", "?beta=true&x=%20"), ("a b", None),
+                                             ("a\r\nHost: x", None), ("a#b", None), ("é", None), ("a" * 3000, None)])
+def test_a_query_stays_a_query(query: str, told: str | None) -> None:
+    if told is not None:
+        assert passed_query(RunRequest(query=query)) == told
+        return
+    with pytest.raises(InvalidRequest):
+        passed_query(RunRequest(query=query))
 
 
 @pytest.mark.parametrize(("body", "sentence"), [

@@ -6,6 +6,7 @@ usage.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +29,9 @@ _OURS = {"responses": ("previous_response_id", "background")}
 _OWN_HEADERS = frozenset(("authorization", "x-api-key", "cookie", "host", "content-length", "content-type", "connection",
                           "transfer-encoding", "accept-encoding", "expect", "upgrade", "te", "trailer", "keep-alive",
                           "proxy-authorization", "proxy-connection"))
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,2000}")     # RFC 3986, 3.4
 
 
 class ApiRequest(NamedTuple):
@@ -79,7 +83,14 @@ def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiR
 def passed_headers(request: RunRequest) -> dict[str, str]:
     """The client's headers that go on to the backend."""
     return {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS
-            and value.isprintable() and value.isascii()}
+            and _NAME.fullmatch(name) and value.isprintable() and value.isascii()}
+
+
+def passed_query(request: RunRequest) -> str:
+    """What the client's URL says to the backend, with its question mark; or empty. Raises InvalidRequest."""
+    if not _QUERY.fullmatch(request.query):
+        raise InvalidRequest("The query of the request's URL cannot be passed on.")
+    return f"?{request.query}" if request.query else ""
 
 
 def decoded(body: bytes) -> dict[str, Any]:
