@@ -70,7 +70,8 @@ async def test_the_tokens_of_embeddings_are_counted(asked: Asked) -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_native_answer_in_one_piece_is_asked_for_as_a_stream(
         asked: Asked, api: str, body: dict[str, Any], reply: dict[str, Any], refused: bool) -> None:
-    call = await asked.ask(body=json.dumps({"model": "alias"} | body).encode(), api=api, query="beta=true")
+    call = await asked.ask(settings={"answers": "joined"}, body=json.dumps({"model": "alias"} | body).encode(), api=api,
+                           query="beta=true")
     assert json.loads(asked.upstream.requests[0][2]) == body | {"model": "m", "stream": True}
     if refused:
         call.whole(b'{"error":{"message":"no stream here"}}', "400 Bad")

@@ -12,12 +12,14 @@ from twisted.internet.task import Clock
 
 from iop.adapters import openai, vllm
 from iop.errors import Cancelled, ConfigError
+from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
 from iop.servers import TargetHealth
 from tests.adapters.asking import Asked
 from tests.adapters.kit import Sink, Started, Tools, target, until
 from tests.adapters.upstream import Call, Upstream, delta
 
+JOINED = {"answers": "joined"}
 CHAT = {"model": "alias", "messages": [{"role": "user", "content": "hi"}], "stream": True, "seed": 1.50, "x": {"y": [1e2]}}
 
 
@@ -84,7 +86,8 @@ async def test_a_body_that_does_not_stream_is_one_output_with_the_whole_reply(as
 @pytest.mark.parametrize(("api", "key"), [("chat/completions", "messages"), ("completions", "prompt")])
 @pytest_twisted.ensureDeferred
 async def test_a_body_that_does_not_stream_is_asked_for_as_a_stream_and_told_whole(asked: Asked, api: str, key: str) -> None:
-    call = await asked.ask(body=json.dumps({"model": "a", key: [], "stream": False, "n": 1}).encode(), api=api)
+    call = await asked.ask(body=json.dumps({"model": "a", key: [], "stream": False, "n": 1}).encode(), api=api,
+                           settings=JOINED)
     assert json.loads(asked.upstream.requests[0][2]) == {
         "model": "m", key: [], "stream": True, "stream_options": {"include_usage": True}, "n": 1}
     started_with_words(call)
@@ -111,8 +114,32 @@ async def test_a_wish_for_a_stream_that_is_none_is_left_to_the_backend(asked: As
 PLAIN = {"model": "m", "messages": [], "stream": False}
 
 
+@pytest.mark.parametrize(("server", "streams"), [("llama.cpp", True), ("uvicorn", False), ("", False)])
+@pytest_twisted.ensureDeferred
+async def test_an_answer_in_one_piece_is_joined_where_its_server_looks_seldom_for_its_client(
+        asked: Asked, server: str, streams: bool) -> None:
+    settings = openai.factory.settings(target("m", url=asked.upstream.url))
+    adapter = openai.factory.build({"m": settings}, Tools(reactor))
+    asking = adapter.check()
+    call = await until(lambda: asked.upstream.calls and asked.upstream.calls[0])
+    call.whole(MODELS, **({"Server": server} if server else {}))
+    await asking
+    request = run_pb2.RunRequest(run_id="1", target="m", body=json.dumps(PLAIN).encode(), api="chat/completions")
+    assert json.loads(adapter._request(request, settings).body).get("stream") is streams
+    await adapter.close()
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_answer_in_one_piece_has_its_own_time(asked: Asked) -> None:
+    await asked.ask(body=json.dumps(PLAIN).encode(), api="chat/completions", settings={"whole_s": 90})
+    asked.clock.advance(80)
+    assert asked.run.ending is None
+    asked.clock.advance(11)
+    await asked.fails("first_byte_s")
+
+
 async def plainly(asked: Asked) -> Call:
-    return await asked.ask(body=json.dumps(PLAIN).encode(), api="chat/completions")
+    return await asked.ask(body=json.dumps(PLAIN).encode(), api="chat/completions", settings=JOINED)
 
 
 @pytest.mark.parametrize(("status", "refusal"), [

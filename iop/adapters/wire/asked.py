@@ -61,7 +61,8 @@ class Asked(NamedTuple):
     """`path` is below the URL of the target. `api`: the one that the reply belongs to, where it is not the run's own.
 
     `otherwise(status, body)` is what to ask after that refusal, or None; it may raise an IOPError, which ends the run.
-    `answered()` is called when a reply of 200 has begun.
+    `answered()` is called when a reply of 200 has begun. `whole_s`: how long its head may take that
+    comes with the end.
     """
 
     path: str
@@ -73,3 +74,4 @@ class Asked(NamedTuple):
     warnings: tuple[str, ...] = ()
     otherwise: Callable[[int, bytes], Asked | None] = _nothing_else
     answered: Callable[[], None] = _nothing
+    whole_s: float = 0.0

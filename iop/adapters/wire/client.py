@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -65,6 +66,7 @@ class HttpClient:
         self._closing: dict[Connection, Deferred[None]] = {}
         self._sweep: Any = None
         self._closed = False
+        self._servers: dict[Key, str] = {}
 
     def ask(self, method: bytes, url: str, headers: dict[str, str], body: bytes | None, receiver: Receiver, *,
             first_byte_s: float, first_token_s: float, idle_s: float, again: bool = True) -> Exchange:
@@ -81,11 +83,15 @@ class HttpClient:
     def fetch(self, url: str, headers: dict[str, str], body: bytes | None = None, *, within_s: float = 5.0,
               limit_bytes: int = 4 * 1024 * 1024) -> Deferred[tuple[int, bytes]]:
         """A small reply, whole: (status, body). Fails with UpstreamError or TooLarge; cancelling closes the connection."""
-        whole = _Whole(limit_bytes)
+        whole = _Whole(limit_bytes, partial(self._servers.__setitem__, place_of(url).key))
         exchange = self.ask(b"GET" if body is None else b"POST", url, headers, body, whole,
                             first_byte_s=within_s, first_token_s=within_s, idle_s=within_s)
         whole.attach(exchange, self._clock.callLater(within_s, exchange.abort, IOPError(f"No answer within {within_s:g} s.")))
         return whole.done
+
+    def server(self, url: str) -> str:
+        """What the backend there called itself (its Server header) when something was last fetched; empty before."""
+        return self._servers.get(place_of(url).key, "")
 
     # --- connections
 
@@ -169,9 +175,10 @@ def _checked(connection: Connection) -> Connection:
 class _Whole:
     """Collects a reply."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, served_by: Callable[[str], object]) -> None:
         self.done: Deferred[tuple[int, bytes]] = Deferred(self._cancelled)
         self._limit = limit_bytes
+        self._served_by = served_by
         self._pieces: list[bytes] = []
         self._size = self._status = 0
         self._exchange: Exchange | None = None
@@ -189,6 +196,7 @@ class _Whole:
 
     def reply_started(self, status: int, headers: Headers) -> None:
         self._status = status
+        self._served_by((headers.getRawHeaders(b"server") or [b""])[0].decode("latin-1"))
 
     def bytes_received(self, data: bytes) -> None:
         self._size += len(data)

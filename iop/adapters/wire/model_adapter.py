@@ -26,6 +26,8 @@ from iop.requirements import Program, Upstream
 from iop.runs import ExecutionSpec
 from iop.servers import ServerSpec, TargetHealth, checked
 
+NO_PORT = 1               # where nobody listens
+
 
 class ModelSettings(Settings):
     """`model` is the backend's own name for it; empty is the target's name. Paths are below `url`'s host.
@@ -85,7 +87,7 @@ class ModelAdapter:
         settings: Any = spec.settings                # our own factory made it
         try:
             self._tools.require(requirements_of(settings))
-            asked = self._request(spec.request, settings)
+            asked = self._request(spec.request, self._placed(settings))
         except IOPError as error:
             return refused(sink, error)
         by_bytes = settings.idle_by == "bytes"
@@ -102,8 +104,16 @@ class ModelAdapter:
     def _ask(self, spec: ExecutionSpec, settings: ModelSettings, url: str, asked: Asked, receiver: Receiver) -> Exchange:
         headers = asked.headers if asked.content_type == JSON else asked.headers | {"Content-Type": asked.content_type}
         return self._client(settings).ask(
-            b"POST", f"{url}/{asked.path}", headers, asked.body, receiver, first_byte_s=settings.first_byte_s,
-            first_token_s=settings.first_token_s, idle_s=settings.idle_s, again=spec.may_repeat)
+            b"POST", f"{url}/{asked.path}", headers, asked.body, receiver,
+            first_byte_s=asked.whole_s or settings.first_byte_s, first_token_s=settings.first_token_s,
+            idle_s=settings.idle_s, again=spec.may_repeat)
+
+    def _placed(self, settings: ModelSettings) -> ModelSettings:
+        """With the URL of a server of the node's own as far as it has one: the last word is that of the use."""
+        if settings.serve is None:
+            return settings
+        url = self._tools.servers.url(settings.serve) or settings.serve.url(settings.serve.port or NO_PORT)
+        return msgspec.structs.replace(settings, url=url + settings.serve_base)
 
     def _ask_owned(self, spec: ExecutionSpec, settings: ModelSettings, server_url: str, asked: Asked,
                    receiver: Receiver) -> Exchange:
@@ -127,8 +137,7 @@ class ModelAdapter:
         if state != "warm":
             known = state in ("cold", "starting")
             return succeed(TargetHealth("" if known else state, warm=False))
-        url = self._tools.servers.url(settings.serve) + settings.serve_base
-        asked = self._check(msgspec.structs.replace(settings, url=url))
+        asked = self._check(self._placed(settings))
         return asked.addCallback(lambda found: TargetHealth("", warm=True, context_tokens=found.context_tokens))
 
     def _checked(self, found: TargetHealth, name: str) -> TargetHealth:
