@@ -25,8 +25,10 @@ def _one_prompt(context: click.Context, parameter: click.Parameter, words: tuple
 
 @click.command("run", short_help="Run a prompt, and show its output as it arrives.", epilog=examples(
     "iop run -a cli -t hello \"hi there\"", "git diff | iop run -a openai -t smollm2 -", "iop run -a cli -t job --detach go"))
-@click.option("-a", "--adapter", metavar="ADAPTER", required=True, help="cli, openai, ollama, vllm, mock or another plugin.")
-@click.option("-t", "--target", metavar="TARGET", required=True, help="A program's profile or a model.")
+@click.option("-a", "--adapter", metavar="ADAPTER", default="", help="cli, openai, ollama, vllm, mock or another plugin; "
+              "default: any that has the target.")
+@click.option("-t", "--target", metavar="TARGET", required=True, help="A program's profile, a model, or a name that several "
+              "targets carry.")
 @click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--session", metavar="S", help="Continue the session S; the run goes to the node that holds it.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End the run S seconds after its start; the wait "
@@ -41,7 +43,8 @@ def run_command(edge: Client, *, adapter: str, target: str, detach: bool, sessio
     Text and standard output come on standard output; reasoning, standard error and notes on standard error. Ctrl-C cancels
     the run.
     """
-    body: dict[str, Any] = {"adapter": adapter, "target": target, "input": {"prompt": _prompt(prompt)}}
+    named = {"adapter": adapter} if adapter else {}
+    body: dict[str, Any] = {**named, "target": target, "input": {"prompt": _prompt(prompt)}}
     if session:
         body["session_id"] = session
     if timeout:

@@ -10,11 +10,13 @@ import msgspec
 from iop import rendering
 from iop.commandline import UsageError
 from iop.commands import Caller, CommandTable, help_text
+from iop.edge.routes_runs import since_us
+from iop.edge.routes_usage import groupings
 from iop.edge.streams import LifeStream, RunStream, ToldError
 from iop.errors import NoSuchTarget
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
-from iop.records import RunQuery
+from iop.records import GROUPINGS, RunQuery, UsageQuery
 from iop.runs import STATES, EventId
 
 State = Literal["", *STATES]  # type: ignore[valid-type]
@@ -23,6 +25,8 @@ RUN_COLUMNS = (("RUN", "run_id"), "state", ("TARGET", lambda run: f"{run['adapte
 NODE_COLUMNS = (("NODE", "node_id"), ("STATE", lambda node: node["state"] + (", draining" if node["draining"] else "")),
                 "running", ("TARGETS", lambda node: [f"{t['adapter']}/{t['target']}" for t in node["targets"]]),
                 "labels", "version")
+USAGE_COLUMNS = ("key", "model", "node", "runs", ("PROMPT", "prompt_tokens"), ("ANSWER", "completion_tokens"),
+                 ("CACHED", "cached_tokens"), ("TOTAL", "total_tokens"))
 SESSION_COLUMNS = (("SESSION", "session_id"), ("NODE", "node_id"), ("TARGET", lambda s: f"{s['adapter']}/{s['target']}"),
                    "runs", ("USED", lambda s: _minute(s["used_at"])), ("CLOSED", lambda s: _minute(s["closed_at"])))
 
@@ -144,8 +148,19 @@ def _look_commands(table: CommandTable, edge: IEdgeService) -> None:
 
     @table.command(scope="runs:read")
     async def show(caller: Caller, run: str) -> dict[str, Any]:
-        """Show one run: where it ran, how it ended, what it used. Example: show 0199…"""
-        return (await edge.run(run)).as_dict()
+        """Show one run: where it ran and why, how it ended, what it used. Example: show 0199…"""
+        record = await edge.run(run)
+        return record.as_dict() | {"position": edge.position(record.run_id) or None}
+
+    @table.command(scope="runs:read", columns=USAGE_COLUMNS, rows="usage")
+    async def usage(caller: Caller, *, by: str = "key,model", since: str = "") -> dict[str, Any]:
+        """Show runs and tokens by key, model and node, the most first.
+
+        BY is some of key, model and node with commas between them, or total; SINCE is a time. Examples: usage ·
+        usage --by node --since 2026-12-01T00:00:00Z
+        """
+        query = UsageQuery(by=groupings(by), since_us=since_us(since))
+        return {"usage": [row.as_dict(GROUPINGS) for row in await edge.usage(query)]}
 
     @table.command(scope="runs:read", text=rendering.findings_text, failed=lambda found: not found["whole"])
     async def verify(caller: Caller, run: str) -> dict[str, Any]:
@@ -211,15 +226,12 @@ def _request(edge: IEdgeService, target: str, prompt: str, session: str, timeout
     if not -(2 ** 31) <= priority < 2 ** 31:
         raise UsageError("--priority is a small whole number.")
     try:
-        adapter, name, node_id = edge.resolve(target)
+        edge.targets(target)
     except NoSuchTarget:
         raise NoSuchTarget(f"There is no target {target[:100]!r} here.", hint="A target is named by its alias or as "
                            "adapter/target; `nodes` lists them.") from None
-    request = run_pb2.RunRequest(adapter=adapter, target=name, prompt=prompt, session_id=session, priority=priority,
-                                 limits=run_pb2.Limits(run_s=timeout))
-    if node_id:
-        request.target = f"{node_id}/{adapter}/{name}"
-    return request
+    return run_pb2.RunRequest(target=target, prompt=prompt, session_id=session, priority=priority,
+                              limits=run_pb2.Limits(run_s=timeout))
 
 
 def _label_changes(words: tuple[str, ...]) -> dict[str, str | None]:

@@ -47,9 +47,11 @@ class RunInput(_Body):
 
 
 class RunBody(_Body):
-    adapter: Name
+    """Without an adapter, `target` is a name as model APIs take it; of the targets that it means, one is chosen."""
+
     target: Name
     input: RunInput
+    adapter: Name | None = None
     labels: dict[Text, Text] = {}
     session_id: Text = ""
     priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0
@@ -119,7 +121,8 @@ class RunRoutes:
 
     async def submit(self, request: Request) -> Response:
         asked = request.json(RunBody)
-        if asked.adapter in PROGRAM_ADAPTERS:
+        adapters = {asked.adapter} if asked.adapter else {adapter for adapter, _, _ in self._edge.targets(asked.target)}
+        if adapters & PROGRAM_ADAPTERS:
             request.principal.require("programs")
         record = await self._edge.submit(run_request(asked), request.source, idempotency_key(request))
         return _told(record, {"Location": f"/api/v1/runs/{record.run_id}"})
@@ -196,7 +199,7 @@ def run_request(asked: RunBody) -> run_pb2.RunRequest:
     given = {name: value for name, value in msgspec.structs.asdict(asked.input).items() if value is not None}
     if len(given) != 1:
         raise InvalidRequest("`input` has exactly one of `prompt`, `messages` and `body`.")
-    request = run_pb2.RunRequest(adapter=asked.adapter, target=asked.target, session_id=asked.session_id,
+    request = run_pb2.RunRequest(adapter=asked.adapter or "", target=asked.target, session_id=asked.session_id,
                                  priority=asked.priority, labels=asked.labels, limits=asked.limits.message())
     if asked.retry is not None:
         request.retry_safe = asked.retry == "safe"

@@ -13,7 +13,7 @@ from iop import events
 from iop.commandline import UsageError
 from iop.commands import Caller
 from iop.edge.commands import edge_commands
-from iop.errors import IOPError, NoSuchRun, NoSuchTarget
+from iop.errors import InvalidRequest, IOPError, NoSuchRun, NoSuchTarget
 from iop.interfaces import IStream
 from iop.keys import SCOPES
 from iop.proto import node_pb2
@@ -239,3 +239,11 @@ def test_a_run_is_verified(edge, run):
     command = edge_commands(edge).commands["verify"]
     assert command.text(found).startswith(f"{run_id} is whole: 2 events, 2 bytes of output, digest ")
     assert not command.failed(found) and command.failed(found | {"whole": False})
+
+
+def test_usage_is_told_by_what_was_asked_for(edge, run):
+    run("run tiny x --detach")
+    row, = run("usage --by key,node")["usage"]
+    assert (row["key"], row["node"], row["model"], row["runs"]) == ("op", "n1", "", 1)
+    with pytest.raises(InvalidRequest):
+        run("usage --by moon")

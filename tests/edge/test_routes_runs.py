@@ -49,6 +49,16 @@ def ids(body):
     return [event.data["id"] for event in parse_events(iter(body.splitlines(keepends=True)))]
 
 
+def test_without_an_adapter_a_run_goes_to_what_its_name_means(world):
+    run = world.call("POST", "/api/v1/runs", {"target": "small", "input": {"prompt": "hi"}}).json["run_id"]
+    told = world.call("GET", f"/api/v1/runs/{run}").json
+    assert (told["adapter"], told["target"], told["position"]) == ("openai", "tiny", None)
+    program = {"target": "echo", "input": {"prompt": "hi"}}
+    assert world.call("POST", "/api/v1/runs", program).status == 202
+    assert world.call("POST", "/api/v1/runs", program, world.client).status == 403
+    assert world.call("POST", "/api/v1/runs", {**program, "target": "nothing"}).status == 404
+
+
 # --- usage
 
 def test_usage_is_told_by_what_was_asked_for_and_only_to_whom_it_concerns(world):
