@@ -140,6 +140,8 @@ def test_what_a_chat_does_not_know_is_left_out_with_a_warning():
     assert [word for word in ("web_search_call", "item_reference", "input_image", "conversation")
             if not any(word in warning for warning in told.warnings)] == []
     assert len(told.warnings) == 4
+    assert len(warnings(include=["message.output_text.logprobs"], top_logprobs=2)) == 2
+    assert not warnings(top_logprobs=0, prompt=None, conversation="", include=["reasoning.encrypted_content"])
 
 
 # --- tools
@@ -197,7 +199,7 @@ SCHEMA = {"type": "object", "properties": {}}
     ({"temperature": 0, "top_p": 0.5, "stream": True, "prompt_cache_key": "k", "user": "u", "chat_template_kwargs": {"a": 1}},
      {"temperature": 0, "top_p": 0.5, "stream": True, "prompt_cache_key": "k", "user": "u",
       "chat_template_kwargs": {"a": 1}}),
-    ({"include": ["message.output_text.logprobs"], "top_logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
+    ({"include": ["message.output_text.logprobs"], "top_logprobs": 2, "max_tool_calls": 3}, {}),
     ({"store": False, "background": True, "metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"],
       "client_metadata": {}, "previous_response_id": None, "truncation": "auto", "top_logprobs": None}, {})])
 def test_fields_are_told_in_the_chats_words(asked, told):

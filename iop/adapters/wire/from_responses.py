@@ -17,7 +17,7 @@ from iop.toolnames import CUSTOM, CUSTOM_ARGUMENT, Tool, flat_name
 _SILENT = frozenset(("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text",
                      "max_output_tokens", "include", "store", "background", "metadata", "client_metadata", "stream_options",
                      "previous_response_id", "truncation"))
-_LEFT_OUT = frozenset(("conversation", "prompt", "max_tool_calls", "context_management", "moderation"))
+_LEFT_OUT = frozenset(("conversation", "prompt", "max_tool_calls", "context_management", "moderation", "top_logprobs"))
 # What local backends with this API know; llama.cpp drops other tools without a word, and refuses other items.
 _PLAIN_ITEMS = frozenset(("message", "function_call", "function_call_output", "reasoning"))
 _OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -30,7 +30,9 @@ def to_chat(body: dict[str, Any], model: str) -> Translated:
     messages, unsaid = messages_of(body)
     warnings += unsaid
     warnings += [f"`{name}` was left out: the backend's API does not know it." for name in sorted(_LEFT_OUT & body.keys())
-                 if body[name] is not None]
+                 if body[name]]
+    if _LOGPROBS in (body.get("include") or ()):
+        warnings.append("The logprobs were left out: they are not told of a chat.")
     chat: dict[str, Any] = {name: value for name, value in body.items()
                             if name not in _SILENT | _LEFT_OUT and value is not None}
     chat |= {"model": model, "messages": messages, **_wishes(body)}
@@ -77,8 +79,6 @@ def _wishes(body: dict[str, Any]) -> dict[str, Any]:
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
     wishes = {"reasoning_effort": reasoning.get("effort"), "verbosity": text.get("verbosity"),
               "response_format": _format(text.get("format")), "max_completion_tokens": body.get("max_output_tokens")}
-    if _LOGPROBS in (body.get("include") or ()) or body.get("top_logprobs"):
-        wishes["logprobs"] = True
     return {name: value for name, value in wishes.items() if value is not None}
 
 
