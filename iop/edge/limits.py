@@ -101,9 +101,14 @@ class Allowances:
 
     def permit(self, owner: str, asked: str, targets: Iterable[str]) -> None:
         """Raises Forbidden where a key of the owner does not allow the name that was asked, nor all that it means."""
-        for limits in self._limits_of(owner):
-            if limits.models and not limits.lets((asked,)) and not all(limits.lets((target,)) for target in targets):
-                raise Forbidden(f"This key may not use {asked[:100]}.")
+        if not self.permits(owner, asked, targets):
+            raise Forbidden(f"This key may not use {asked[:100]}.")
+
+    def permits(self, owner: str, asked: str, targets: Iterable[str]) -> bool:
+        """Whether every key of the owner allows the name that was asked, or all that it means."""
+        named = tuple(targets)
+        return all(not limits.models or limits.lets((asked,)) or all(limits.lets((target,)) for target in named)
+                   for limits in self._limits_of(owner))
 
     def priority(self, owner: str, asked: int) -> int:
         """How urgent the owner's run may be: no more than that."""

@@ -163,4 +163,6 @@ def _responses(route: Route) -> Schema:
     for status in sorted(statuses(route)):
         told[str(status)] = {"description": HTTPStatus(status).phrase, "content": {
             JSON: {"schema": error}}}
+    if 502 in route.errors:      # a backend's refusal passes with its own status
+        told["default"] = {"description": "A refusal of the backend", "content": {JSON: {"schema": error}}}
     return told

@@ -247,6 +247,11 @@ class EdgeService:
         named = self._registry.find(model)
         return [(adapter, target, named.node_id) for adapter, target in named.names]
 
+    def permits(self, principal: str, model: str) -> bool:
+        named = self._registry.find(model)
+        names = ["/".join(name) for name in named.names]
+        return self._intake.allowances.permits(principal, named.alias or named.names[0][1], names)
+
     def ready(self, model: str) -> bool:
         return self._registry.ready(model)
 

@@ -96,6 +96,9 @@ class IEdgeService(Interface):
         """All that a model name means, as [(adapter, target, node_id or '')]: several where an alias is carried by several
         targets. Raises NoSuchTarget."""
 
+    def permits(principal, model):
+        """bool: whether the principal's keys may use what a model name means; raises NoSuchTarget."""
+
     def ready(model):
         """bool: whether some node could begin a run of what a model name means, were it free; raises NoSuchTarget."""
 

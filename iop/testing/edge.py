@@ -40,6 +40,7 @@ class FakeEdge:
         self.runs_by_id: dict[str, FakeRun] = {}
         self.scripts: dict[str, Script] = {}           # by target; a run without one waits to be told
         self.refusal: IOPError | None = None           # what submit() fails with
+        self.forbidden: set[str] = set()               # models that no key may use
         self.submitting: defer.Deferred[object] | None = None   # what submit() waits for
         self.asked: list[tuple[str, run_pb2.Source | None]] = []
         self.answers: dict[str, node_pb2.NodeCommandResponse] = {}   # by command line
@@ -205,6 +206,10 @@ class FakeEdge:
 
     def targets(self, model: str) -> list[tuple[str, str, str]]:
         return [self.resolve(model)]
+
+    def permits(self, principal: str, model: str) -> bool:
+        self.resolve(model)
+        return model not in self.forbidden
 
     def ready(self, model: str) -> bool:
         adapter, target, _ = self.resolve(model)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from iop.edge.models.names import model_json, models_json
+from iop.errors import NoSuchTarget
 from iop.interfaces import IEdgeService
 from iop.records import ModelEntry
 from iop.web.errors import ANTHROPIC, OPENAI
@@ -44,15 +45,23 @@ class NameRoutes:
     async def models(self, request: Request) -> Response:
         _choose_dialect(request)
         asked = request.query(ModelsQuery)
-        return json_response(models_json(self._edge.models(), asked.limit, asked.after_id, asked.before_id))
+        return json_response(models_json(usable(self._edge, request), asked.limit, asked.after_id, asked.before_id))
 
     async def model(self, request: Request) -> Response:
         _choose_dialect(request)
-        return json_response(model_json(find(self._edge, request.args["model"])))
+        return json_response(model_json(find(self._edge, request, request.args["model"])))
 
 
-def find(edge: IEdgeService, name: str) -> ModelEntry:
-    """The entry of a model under the name that was asked for, which may be adapter/target too. Raises NoSuchTarget."""
+def usable(edge: IEdgeService, request: Request) -> list[ModelEntry]:
+    """The models that the request's key may use."""
+    return [entry for entry in edge.models() if edge.permits(request.principal.name, entry.name)]
+
+
+def find(edge: IEdgeService, request: Request, name: str) -> ModelEntry:
+    """The entry of a model under the name that was asked for, which may be adapter/target too. Raises NoSuchTarget, also for
+    one that the request's key may not use."""
+    if not edge.permits(request.principal.name, name):
+        raise NoSuchTarget(f"There is no model {name[:100]!r} for this key.")
     known = edge.models()
     for entry in known:
         if entry.name == name:

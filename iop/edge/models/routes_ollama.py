@@ -11,7 +11,7 @@ from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import Asking
 from iop.edge.models.ollama import CHAT, EMBED, GENERATE, EmbedBody, OllamaBody, OllamaStream
 from iop.edge.models.ollama_names import VERSION, known_name, loaded, shown, tags
-from iop.edge.models.routes_names import Name, find
+from iop.edge.models.routes_names import Name, find, usable
 from iop.errors import InvalidRequest
 from iop.events import json_encode, now_us, rfc3339
 from iop.interfaces import IEdgeService
@@ -21,6 +21,7 @@ from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse, json_response
 from iop.web.route import PUBLIC, RUN_ERRORS, Route
 
+LOADS = "ollama"             # the adapter whose backends load a model when they are asked nothing
 # What changes the models of a machine is done on that machine, or by an order to its node.
 ELSEWHERE = (("POST", "/api/pull"), ("POST", "/api/push"), ("POST", "/api/create"), ("POST", "/api/copy"),
              ("DELETE", "/api/delete"), ("POST", "/api/blobs/{digest}"))
@@ -104,7 +105,7 @@ class OllamaRoutes:
                       empty: bool) -> Response | StreamResponse:
         name = known_name(self._edge, asked.model)
         run = self._asking.run_request(request, name, api, prefix=prefix)
-        if empty and self._edge.resolve(name)[0] != OLLAMA:      # a request to load the model, which is its node's affair
+        if empty and self._edge.resolve(name)[0] != LOADS:       # a request to load the model, which is its node's affair
             return json_response(_load_told(asked.model, api))
 
         def stream(record: RunRecord) -> OllamaStream:
@@ -131,16 +132,16 @@ class OllamaRoutes:
         return await self._asking.whole(request, run, lambda record: EmbedBody(record, model, old))
 
     async def tags(self, request: Request) -> Response:
-        return json_response(tags(self._edge.models()))
+        return json_response(tags(usable(self._edge, request)))
 
     async def ps(self, request: Request) -> Response:
-        return json_response(loaded(self._edge.models()))
+        return json_response(loaded(usable(self._edge, request)))
 
     async def show(self, request: Request) -> Response:
         asked = request.json(OllamaShow)
         if not (asked.model or asked.name):
             raise InvalidRequest("The request has no `model`.")
-        return json_response(shown(find(self._edge, known_name(self._edge, asked.model or asked.name))))
+        return json_response(shown(find(self._edge, request, known_name(self._edge, asked.model or asked.name))))
 
     async def version(self, request: Request) -> Response:
         return json_response({"version": VERSION})

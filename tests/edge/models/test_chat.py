@@ -117,3 +117,24 @@ def test_heartbeats_can_be_empty_deltas(make_world):
     told = [json.loads(line[6:]) for line in wire.streamed().split(b"\n") if line]
     assert [one["choices"] for one in told] == [[{"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}]]
     assert told[0]["object"] == "chat.completion.chunk"
+
+
+# --- cancelling
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_run_is_cancelled_by_the_id_in_its_answers_head(world, stream):
+    wire = world.asking(CHAT, {**ASK, "stream": stream})
+    run = world.edge.last
+    run.emit(started(), chat_chunk(content="a"))
+    if stream:
+        head = wire.received.partition(b"\r\n\r\n")[0].decode()
+        assert f"x-iop-run-id: {run.record.run_id}" in head
+        wire.streamed()
+    assert world.call("POST", f"/api/v1/runs/{run.record.run_id}/cancel", {}).status == 202
+    if stream:
+        told = wire.streamed()
+        assert DONE not in told
+        assert json.loads(told.split(b"\n")[0][6:])["error"]["code"] == "cancelled"
+    else:
+        answer = wire.answer()
+        assert (answer.status, answer.code, answer.headers["x-should-retry"]) == (409, "cancelled", "false")

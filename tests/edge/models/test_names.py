@@ -74,3 +74,11 @@ def test_either_header_carries_the_key(world):
     assert wire.call("GET", MODELS, x_api_key=world.op).status == 200
     assert wire.call("GET", MODELS, authorization=f"Bearer {world.op}").status == 200
     assert wire.call("GET", MODELS).status == 401
+
+
+def test_a_key_sees_only_the_models_that_it_may_use(world):
+    world.edge.forbidden = {"tiny", "small"}
+    assert [entry["id"] for entry in world.call("GET", MODELS).json["data"]] == ["org/big", "echo"]
+    assert world.call("GET", MODELS + "/small").code == "model_not_found"
+    assert [entry["name"] for entry in world.call("GET", "/api/tags").json["models"]] == ["org/big:latest", "echo:latest"]
+    assert world.call("POST", "/api/show", {"model": "tiny"}).status == 404
