@@ -171,6 +171,48 @@ async def test_an_error_before_the_first_chunk_of_a_stream_may_be_tried_elsewher
     assert (await asked.fails("engine dead", status=500)).retryable is True
 
 
+ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_role_alone_does_not_rule_out_another_node(asked: Asked) -> None:
+    """vLLM sends it before it reads the prompt."""
+    call = await chat(asked)
+    call.stream_head()
+    call.event(ROLE)
+    await arrives()
+    assert asked.run.sink.kinds == ["started"]
+    call.close()
+    assert (await asked.fails("broke off")).retryable is True
+    assert asked.run.sink.kinds == ["started"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_role_is_told_with_what_is_said_first_and_none_is_lost(asked: Asked) -> None:
+    call = await chat(asked)
+    call.stream_head()
+    for _ in range(2):
+        call.event(ROLE)
+        await arrives()
+    call.words("Hello")
+    await until(lambda: len(asked.run.sink.events) == 4)
+    assert [json.loads(event.raw) for event in asked.run.sink.events[1:]] == [ROLE, ROLE, delta("Hello")]
+    call.close()
+    assert (await asked.fails("broke off")).retryable is False
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_answer_that_says_nothing_is_told_whole_all_the_same(asked: Asked) -> None:
+    call = await chat(asked)
+    call.stream_head()
+    call.event(ROLE)
+    await arrives()
+    call.event(b"[DONE]")
+    call.send(b"0\r\n\r\n")
+    assert (await asked.run.ended())[0] == "completed"
+    assert asked.run.sink.kinds == ["started", "output"]
+
+
 @pytest_twisted.ensureDeferred
 async def test_what_came_before_an_error_in_the_same_read_is_told(asked: Asked) -> None:
     call = await chat(asked)

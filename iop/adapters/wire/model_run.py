@@ -19,6 +19,7 @@ from iop.proto.run_pb2 import Outcome, RuntimeEvent
 from iop.runs import ExecutionSpec
 
 ERROR_BODY_BYTES = 64 * 1024
+UNSAID = 100                       # chunks that say nothing; more of them are passed on as they come
 LINGER_S = 1.0                     # between the backend's last word and the end of the body
 
 Ask = Callable[[Asked, Receiver], Exchange]
@@ -41,6 +42,7 @@ class ModelRun(Execution):
         self._pieces: list[bytes] = []
         self._error_bytes = 0
         self._has_output = False
+        self._unsaid: list[RuntimeEvent] = []    # chunks from before the first that says something
 
     def begin(self, ask: Ask) -> None:
         """`ask` sends a request; more than one where the backend refuses the first and something else can be asked."""
@@ -157,9 +159,19 @@ class ModelRun(Execution):
             raise self._reader.fault
 
     def _tell_of(self, found: list[RuntimeEvent]) -> None:
-        if found:
+        """vLLM sends the answer's role before it reads the prompt: told at once, that would rule out another node for a
+        run of which nothing was said.
+        """
+        if found and not self._reader.heard and len(self._unsaid) < UNSAID:
+            self._unsaid += found
+        elif found:
+            self._say(found)
+
+    def _say(self, found: list[RuntimeEvent]) -> None:
+        told, self._unsaid = self._unsaid + found, []
+        if told:
             self._has_output = True
-            self._emit(found)
+            self._emit(told)
 
     def _conclude(self, error: IOPError | None) -> IOPError | None:
         """The error that a reply of 200 amounts to, now that it has ended with `error`; None when it is whole."""
@@ -173,6 +185,7 @@ class ModelRun(Execution):
         except UpstreamError as fault:
             return error or fault
         if self._reader.done:               # the backend's own last word has come: how the connection ended is no matter
+            self._say([])
             return None
         return error or UpstreamError("The backend's stream ended without its end marker; it may be cut.", status=200,
                                       retryable=True)
