@@ -108,6 +108,7 @@ class RunQueue:
     def add(self, run: Run, pool_key: Hashable = "") -> int:
         """Put `run` in; returns its position in its pool, from 1. One that was accepted before is not refused for lack of
         room."""
+        self.remove(run)                 # never twice
         record, request = run.record, run.request
         pool = self._pools.setdefault(pool_key, _Pool(pool_key))
         key = -record.priority, record.principal

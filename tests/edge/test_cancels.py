@@ -39,8 +39,8 @@ class World:
         return self.edge.service._runs
 
     def step(self) -> None:
-        self.random.choices([self.submit, self.cancel, self.node_moves, self.commit, self.hold],
-                            [5, 6, 12, 3, 1])[0]()
+        self.random.choices([self.submit, self.cancel, self.node_moves, self.commit, self.hold, self.fail],
+                            [50, 60, 120, 30, 10, 1])[0]()
         self.read()
 
     def submit(self) -> None:
@@ -73,6 +73,13 @@ class World:
     def commit(self) -> None:
         self.history.held = False
         self.history.commit()
+
+    def fail(self) -> None:
+        """History takes nothing for a while."""
+        self.history.trouble = "the disk is full"
+        self.commit()
+        self.history.trouble = ""
+        self.edge.clock.advance(2.0)
 
     def read(self) -> None:
         """What the nodes were sent."""
