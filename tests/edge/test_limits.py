@@ -221,6 +221,7 @@ def test_a_key_for_some_models_may_not_use_others(edge: FakeEdge) -> None:
     with pytest.raises(Forbidden):
         edge.submit()
     assert not edge.history.kept.runs
+    assert not edge.service.permits("anna", "mock/echo") and edge.service.permits("bob", "mock/echo")
 
 
 def test_an_edge_tells_what_is_left_of_a_key(edge: FakeEdge) -> None:

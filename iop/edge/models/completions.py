@@ -21,6 +21,11 @@ def _choice(text: str, finish_reason: str | None) -> list[dict[str, object]]:
     return [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}]
 
 
+def empty_piece(run_id: str, created_s: int, model: str) -> bytes:
+    """A heartbeat for clients that do not count comments as a sign of life."""
+    return data_frame(json_encode({**_head(run_id, created_s, model), "choices": _choice("", None)}))
+
+
 def _finish_reason(ending: Ending) -> str:
     """This API knows of no tools."""
     return "stop" if ending.calls else ending.finish_reason

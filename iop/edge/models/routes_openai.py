@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import Asking, created_s
 from iop.edge.models.chat import ChatBody, ChatStream, empty_delta
-from iop.edge.models.completions import CompletionBody, CompletionStream
+from iop.edge.models.completions import CompletionBody, CompletionStream, empty_piece
 from iop.edge.models.deltas import CHAT, COMPLETIONS
 from iop.edge.models.routes_names import Name
 from iop.records import RunRecord
@@ -69,8 +70,8 @@ class OpenAIRoutes:
                      dialect=OPENAI, answer=answer, streams=True, errors=RUN_ERRORS,
                      headers=("x-iop-detach", "x-iop-priority", "Idempotency-Key"))
 
-    def _heartbeat(self, record: RunRecord, model: str) -> bytes:
-        return empty_delta(record.run_id, created_s(record), model) if self._in_chunks else COMMENT
+    def _heartbeat(self, chunk: Callable[[str, int, str], bytes], record: RunRecord, model: str) -> bytes:
+        return chunk(record.run_id, created_s(record), model) if self._in_chunks else COMMENT
 
     async def chat(self, request: Request) -> Response | StreamResponse:
         asked = request.json(ChatRequest)
@@ -79,7 +80,7 @@ class OpenAIRoutes:
 
         def stream(record: RunRecord) -> ChatStream:
             return ChatStream(record.run_id, created_s(record), asked.model, asked.with_usage,
-                              self._heartbeat(record, asked.model))
+                              self._heartbeat(empty_delta, record, asked.model))
 
         def body(record: RunRecord) -> ChatBody:
             return ChatBody(record.run_id, created_s(record), asked.model)
@@ -92,7 +93,8 @@ class OpenAIRoutes:
                                        prefix=[asked.prompt] if isinstance(asked.prompt, str) else ())
 
         def stream(record: RunRecord) -> CompletionStream:
-            return CompletionStream(record.run_id, created_s(record), asked.model, asked.with_usage)
+            return CompletionStream(record.run_id, created_s(record), asked.model, asked.with_usage,
+                                    self._heartbeat(empty_piece, record, asked.model))
 
         def body(record: RunRecord) -> CompletionBody:
             return CompletionBody(record.run_id, created_s(record), asked.model)

@@ -67,3 +67,10 @@ def test_a_failure_is_never_dressed_as_an_end(world, body):
     assert DONE not in answer.body
     assert b'"finish_reason":"' not in answer.body
     assert b'"code":"upstream_error"' in answer.body
+
+
+def test_heartbeats_can_be_empty_pieces(make_world):
+    world = make_world(heartbeat="chunks")
+    wire = world.asking(PATH, {**ASK, "stream": True})
+    world.clock.advance(10.1)
+    assert json.loads(wire.streamed().split(b"\n")[0][6:])["choices"][0]["text"] == ""

@@ -186,8 +186,10 @@ def test_the_stream_has_no_ids_and_its_headers(world):
     head = wire.received.partition(b"\r\n\r\n")[0].decode().lower()
     run = world.edge.last
     for line in ("content-type: text/event-stream; charset=utf-8", "cache-control: no-cache", "x-accel-buffering: no",
+                 "connection: keep-alive",
                  f"x-iop-run-id: {run.record.run_id}", "x-iop-node: n1", "x-iop-queue-ms: ", "x-request-id: from-the-client"):
         assert line in head, line
+    assert "content-encoding" not in head
     body = wire.streamed()
     assert b"\nid:" not in body
     assert not body.startswith(b"id:")
