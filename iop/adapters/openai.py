@@ -5,6 +5,7 @@ An API that the backend does not have is told in one that it has, where that can
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
@@ -37,6 +38,7 @@ from iop.adapters.wire.requests import (
     request_of,
 )
 from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
+from iop.adapters.wire.room import lacks_room, without_ceiling
 from iop.adapters.wire.translated import Translated
 from iop.adapters.wire.translators import can_be_told, needs_telling, translated
 from iop.adapters.wire.whole import JoiningReader
@@ -114,13 +116,25 @@ class OpenAIAdapter(ModelAdapter):
         """What is asked after a refusal of an API that can be told in another; the lack is remembered once that works."""
         if not lacks_api(status):
             return first.otherwise(status, body)
-        return self._told_otherwise(request, settings)._replace(
-            answered=partial(self._lacking.found, request.target, request.api))
+        return self._told_otherwise(request, settings, partial(self._lacking.found, request.target, request.api))
 
-    def _told_otherwise(self, request: RunRequest, settings: OpenAISettings) -> Asked:
-        told: Translated = translated(request.api, decoded(request.body), settings.model)
+    def _told_otherwise(self, request: RunRequest, settings: OpenAISettings,
+                        answered: Callable[[], None] | None = None) -> Asked:
+        told = translated(request.api, decoded(request.body), settings.model)
+        asked, unlimited = self._told(told, settings, answered), without_ceiling(told)
+        if unlimited is None:
+            return asked
+
+        def otherwise(status: int, body: bytes) -> Asked | None:
+            if lacks_room(status, body):
+                return self._told(unlimited, settings, answered)
+            return asked.otherwise(status, body)
+
+        return asked._replace(otherwise=otherwise)
+
+    def _told(self, told: Translated, settings: OpenAISettings, answered: Callable[[], None] | None) -> Asked:
         asked = self._asked(passed_on(told.api, msgspec.json.encode(told.body), settings.model), settings, {})
-        return asked._replace(api=told.api, warnings=told.warnings)
+        return asked._replace(api=told.api, warnings=told.warnings, answered=answered or asked.answered)
 
     def _check(self, settings: OpenAISettings) -> Deferred[TargetHealth]:
         found = self._client(settings).fetch(self._health_url(settings), self._headers(settings), within_s=2.4)

@@ -314,6 +314,41 @@ async def test_what_most_backends_would_not_understand_whole_is_told_as_a_chat(
     await told_as_a_chat(asked, call)
 
 
+NO_ROOM = [
+    "max_tokens=32000 cannot be greater than max_model_len=16384. Please request fewer output tokens.",
+    "This model's maximum context length is 32768 tokens. However, you requested 32000 output tokens and your prompt "
+    "contains at least 769 input tokens, for a total of at least 32769 tokens.",
+    "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and "
+    "your request has 1200 input tokens.",
+    "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of 33000 "
+    "tokens: 1000 tokens from the input messages and 32000 tokens for the completion."]
+
+
+@pytest.mark.parametrize("refusal", NO_ROOM)
+@pytest_twisted.ensureDeferred
+async def test_an_answer_may_have_what_room_there_is(asked: Asked, refusal: str) -> None:
+    call = await asked.ask(settings={"apis": ["chat/completions"]}, api="messages",
+                           body=json.dumps(MESSAGES | {"max_tokens": 32_000}).encode())
+    assert json.loads(asked.upstream.requests[0][2])["max_tokens"] == 32_000
+    call.whole(json.dumps({"error": {"message": refusal, "code": 400}}).encode(), "400 Bad Request")
+    await until(lambda: len(asked.upstream.calls) == 2)
+    assert "max_tokens" not in json.loads(asked.upstream.requests[1][2])
+    await told_as_a_chat(asked, asked.upstream.calls[1])
+    assert "`max_tokens` was left out" in asked.run.sink.events[1].status.detail
+
+
+@pytest.mark.parametrize(("refusal", "asked_for"), [
+    ("This model's maximum context length is 4096 tokens. However, you requested 0 output tokens and your prompt contains "
+     "at least 4097 input tokens", {"max_tokens": 9}), (NO_ROOM[0], {"max_tokens": None})])
+@pytest_twisted.ensureDeferred
+async def test_a_prompt_without_room_is_refused_once(asked: Asked, refusal: str, asked_for: dict[str, Any]) -> None:
+    call = await asked.ask(settings={"apis": ["chat/completions"]}, api="messages",
+                           body=json.dumps(MESSAGES | asked_for).encode())
+    call.whole(json.dumps({"error": {"message": refusal, "code": 400}}).encode(), "400 Bad Request")
+    await asked.fails(refusal[:40], status=400)
+    assert len(asked.upstream.requests) == 1
+
+
 @pytest_twisted.ensureDeferred
 async def test_who_says_that_a_backend_has_responses_is_believed(asked: Asked) -> None:
     call = await asked.ask(settings={"apis": ["responses"]}, api="responses",
