@@ -230,7 +230,8 @@ class Server:
         argv, env = spec.filled(self._port)
         environment = {**self._means.environment(), **env}
         work = os.path.join(self._folder, "work")
-        os.makedirs(work, mode=0o700, exist_ok=True)
+        for folder in (os.path.dirname(self._folder), self._folder, work):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         self._note()
         program = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=environment.get("PATH", "")) or argv[0]
         log.info("starting the server {name} at {url}", name=spec.id, url=self.url)

@@ -48,12 +48,12 @@ class OwnedRun(ModelRun):
         self._load()
 
     def _load(self) -> None:
-        self._loading = loading = self._servers.use(self._server, self._tell)
+        self._loading = loading = self._servers.use(self._server, self._tell_loading)
         loading.addCallbacks(self._loaded, self._not_loaded)
         loading.addErrback(lambda failure: log.failure("run {run_id}: its request could not be made", failure,
                                                        run_id=self._spec.run_id))
 
-    def _tell(self, word: str, detail: str, progress: float) -> None:
+    def _tell_loading(self, word: str, detail: str, progress: float) -> None:
         if self._ending is None and self._stopped is None:
             self._emit([events.status(word, detail, progress)])
 
