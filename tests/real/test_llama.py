@@ -12,6 +12,7 @@ from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
 from iop.adapters import openai
+from iop.adapters.wire.whole import JoiningReader
 from iop.errors import Cancelled
 from tests.adapters.kit import Started, Tools, target, until
 from tests.real.llama import LlamaServer
@@ -20,7 +21,9 @@ HELLO = "Hello from a real llama.cpp server, driven by IOP on your own machine."
 
 
 def ask(server: LlamaServer, **request: Any) -> Started:
-    return Started(openai.factory, Tools(reactor), target(server.model, url=server.api), **(request or {"prompt": "hi"}))
+    """`joined` is what llama.cpp is asked for once a health check has told what it is."""
+    config = target(server.model, url=server.api, answers="joined")
+    return Started(openai.factory, Tools(reactor), config, **(request or {"prompt": "hi"}))
 
 
 @pytest_twisted.ensureDeferred
@@ -85,7 +88,7 @@ async def test_a_joined_answer_is_field_for_field_the_servers_own(
     own = await deferToThread(server.post, f"/{api}", body)
     run = ask(server, body=body, api=api)
     await run.ended(20)
-    assert json.loads(run.sink.events[0].started.response)["content_type"] == "text/event-stream"
+    assert isinstance(run.execution._reader, JoiningReader)
     joined = json.loads(run.sink.events[1].raw)
     if model == "tool":
         assert own["choices"][0]["message"]["tool_calls"], "the model has made its call"

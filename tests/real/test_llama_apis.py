@@ -24,7 +24,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 async def asked(server: LlamaServer, api: str, settings: dict[str, Any] | None = None, **body: Any) -> Started:
-    config = target(server.model, url=server.api, **(settings or {}))
+    config = target(server.model, url=server.api, answers="joined", **(settings or {}))
     run = Started(openai.factory, Tools(reactor), config, api=api, body=json.dumps({"model": "alias"} | body).encode())
     await run.ended(20)
     await run.close()
