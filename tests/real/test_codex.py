@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.up import Up
+from tests.e2e.up import Up, eventually
 from tests.real.llama import LlamaServer
 from tests.real.npm import CACHE, program
 from tests.real.scripted import Call, Play, Reply, Scripted, call_tool, run_command, say
@@ -24,7 +24,6 @@ CODEX = ("@openai/codex", "0.171.0", "codex")
 TURN_S = 120
 CONFIG = """model = "{model}"
 model_provider = "iop"
-{more}
 [model_providers.iop]
 name = "IOP"
 base_url = "{url}/v1"
@@ -47,19 +46,28 @@ class Codex:
         folder.mkdir()
         subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
 
-    def __call__(self, prompt: str, *options: str, more: str = "") -> list[dict[str, Any]]:
-        """The events of one turn."""
+    def start(self, prompt: str, *options: str) -> subprocess.Popen[str]:
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "config.toml").write_text(CONFIG.format(model=self.model, url=self.up.ready["http"], more=more))
+        (self.home / "config.toml").write_text(CONFIG.format(model=self.model, url=self.up.ready["http"]))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("CODEX", "OPENAI"))}
         environment |= {"CODEX_HOME": str(self.home), "HOME": str(self.home), "IOP_KEY": self.up.ready["api_key"]}
+        return subprocess.Popen(
+            [str(self.program), "exec", "--json", "--skip-git-repo-check", "-s", "danger-full-access", *options, prompt],
+            cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True)
+
+    def __call__(self, prompt: str, *options: str) -> list[dict[str, Any]]:
+        """The events of one turn."""
+        process = self.start(prompt, *options)
         try:
-            told = subprocess.run(
-                [str(self.program), "exec", "--json", "--skip-git-repo-check", "-s", "danger-full-access", *options, prompt],
-                cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TURN_S, env=environment)
+            told, _ = process.communicate(timeout=TURN_S)
         finally:
-            shutil.rmtree(self.home, ignore_errors=True)
-        return [json.loads(line) for line in told.stdout.splitlines()]
+            process.kill()
+        return [json.loads(line) for line in told.splitlines()]
+
+    def runs(self) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = self.up.client.get("/api/v1/runs")["runs"]
+        return runs
 
 
 Start = Callable[[str, str], Codex]
@@ -68,17 +76,19 @@ Start = Callable[[str, str], Codex]
 @pytest.fixture
 def codex(tmp_path: Path) -> Iterator[Start]:
     """`codex("fake", url)`: the program before an `iop up` with that model at that URL."""
-    started: list[Up] = []
+    started: list[Codex] = []
 
     def start(model: str, url: str) -> Codex:
         program(*CODEX)
         up = Up(tmp_path / "state", "--openai", f"{model}={url}")
-        started.append(up)
-        return Codex(up.wait_ready(), model, tmp_path / "project")
+        started.append(Codex(up, model, tmp_path / "project"))
+        up.wait_ready()
+        return started[-1]
 
     yield start
-    for up in started:
-        assert up.stop() == 0, up.words()
+    for one in started:
+        shutil.rmtree(one.home, ignore_errors=True)
+        assert one.up.stop() == 0, one.up.words()
 
 
 @pytest.fixture
@@ -118,8 +128,7 @@ def test_a_whole_turn_with_a_tool_before_a_chat_backend(codex: Start, scripted: 
     assert backend.paths == ["/v1/chat/completions"] * 2, "with codex's tools it is told at once"
     assert "hello-42" in results(backend)[0]
     assert backend.asked[1]["messages"][-2]["reasoning_content"].strip() == "Let me run it.", "the thought comes back"
-    runs = run.up.client.get("/api/v1/runs")["runs"]
-    assert [one["state"] for one in runs] == ["completed", "completed"]
+    assert [one["state"] for one in run.runs()] == ["completed", "completed"]
 
 
 def test_calls_of_a_namespace_reach_the_tool_that_is_meant(codex: Start, scripted: Callable[[Play], Scripted]) -> None:
@@ -163,6 +172,16 @@ def test_a_failure_ends_the_turn_and_says_why(
     events = codex("fake", scripted(play).url)("Say something")
     assert events[-1]["type"] == "turn.failed"
     assert word in events[-1]["error"]["message"], events[-1]
+
+
+def test_a_codex_that_is_stopped_stops_its_run(codex: Start, scripted: Callable[[Play], Scripted]) -> None:
+    backend = scripted(say("word " * 600, pause_s=0.1))
+    run = codex("fake", backend.url)
+    process = run.start("Talk")
+    eventually(lambda: [one["state"] for one in run.runs()] == ["running"], "it is answered")
+    process.terminate()
+    process.wait(10)
+    eventually(lambda: [one["state"] for one in run.runs()] == ["cancelled"], "the run has ended with its client", 5)
 
 
 def test_a_turn_before_a_backend_that_has_the_api_itself(codex: Start, llama_server: Callable[..., LlamaServer],
