@@ -127,12 +127,23 @@ def test_text_comes_as_it_arises(claude: Claude, backend: Scripted) -> None:
     assert told[-1]["result"] == "one two three four five"
 
 
-def test_a_native_backend_answers_in_its_own_events(claude: Claude) -> None:
+def test_a_turn_at_a_real_model(claude: Claude) -> None:
+    """llama.cpp has the API; what Claude Code sends is told as a chat all the same (docs/adr/0023-messages.md)."""
     told = claude.turn(*BARE, "--include-partial-messages", model="claude-llama")
     assert not told[-1]["is_error"] and told[-1]["result"].startswith("Hello from a real llama.cpp server")
-    start = next(line["event"] for line in told if line["type"] == "stream_event")
-    assert start["message"]["id"].startswith("chatcmpl-"), "llama.cpp's own"
-    assert start["message"]["usage"]["input_tokens"] > 0
+    assert told[-1]["usage"]["input_tokens"] + told[-1]["usage"]["cache_read_input_tokens"] > 0
+    assert told[-1]["usage"]["output_tokens"] > 5
+    kinds = {line["event"]["type"] for line in told if line["type"] == "stream_event"}
+    assert {"message_start", "content_block_delta", "message_stop"} <= kinds
+
+
+def test_a_model_with_less_room_than_it_asks_for(claude: Claude, backend: Scripted) -> None:
+    def play(body: dict[str, Any]) -> Reply:
+        if "max_tokens" in body:
+            return Reply(f"max_tokens={body['max_tokens']} cannot be greater than max_model_len=1024.", status=400)
+        return Reply("There was room.")
+    backend.play = play
+    assert claude.turn(*BARE)[-1]["result"] == "There was room."
 
 
 def test_a_prompt_that_is_too_long_is_understood(claude: Claude, backend: Scripted) -> None:
