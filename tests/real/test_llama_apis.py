@@ -77,3 +77,27 @@ async def test_a_stop_frees_the_slot_in_every_api(llama_server: Callable[..., Ll
     while await deferToThread(server.busy_slots):
         assert reactor.seconds() - stopped < 2, "the slot is still busy"
     await run.close()
+
+
+@pytest.mark.parametrize(("api", "body"), [
+    ("responses", {"input": "hi"}), ("responses", {"input": "hi", "max_output_tokens": 4}),
+    ("messages", {"messages": USER, "max_tokens": 99}), ("messages", {"messages": USER, "max_tokens": 4})])
+@pytest_twisted.ensureDeferred
+async def test_a_native_answer_that_is_joined_is_the_servers_own(
+        llama_server: Callable[..., LlamaServer], api: str, body: dict[str, Any]) -> None:
+    server = llama_server("hello")
+    told = {"temperature": 0, "seed": 1, "cache_prompt": False} | body
+    own = await deferToThread(server.post, f"/{api}", json.dumps(told | {"model": "hello"}).encode())
+    run = await asked(server, api, **told)
+    joined = json.loads(run.sink.events[1].raw)
+    assert without_chance(joined) == without_chance(own)
+
+
+def without_chance(value: Any) -> Any:
+    """An answer without what two answers never share: ids, the clock, and how long it took."""
+    if isinstance(value, list):
+        return [without_chance(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: without_chance(item) for name, item in value.items()
+            if name not in ("id", "created", "created_at", "completed_at", "timings")}
