@@ -148,8 +148,9 @@ class Server:
             return succeed(self._admit())
         waiting = Waiting(self._clock, told, self._gave_up)
         self._waiting.append(waiting)
-        self._tell([waiting])
         self._want()
+        if not waiting.was_told:
+            self._tell([waiting])
         return waiting.deferred
 
     def unload(self) -> None:

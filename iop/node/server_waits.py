@@ -27,6 +27,11 @@ class Waiting:
         self._last: tuple[str, float] = ("", -1.0)
         self._last_s = 0.0
 
+    @property
+    def was_told(self) -> bool:
+        """Anything at all, or it was served."""
+        return bool(self._last[0]) or self.deferred.called
+
     def tell(self, detail: str, progress: float) -> None:
         """Once a second at most while it goes on, at once when it is something else."""
         now = self._clock.seconds()

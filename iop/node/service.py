@@ -61,6 +61,7 @@ class NodeService(Service):
         self.draining = False
         self.suspending = False                 # another image of this process goes on with what outlives this one
         self.facts: dict[str, str] = {}
+        self.load: node_pb2.MachineLoad | None = None   # as it was last worth telling
         self.own_labels = dict(labels or {})
         self.link: ILink | None = None
         self._standing = DOWN                   # of the link
@@ -213,7 +214,7 @@ class NodeService(Service):
     def status(self) -> node_pb2.NodeStatus:
         return node_status(self.offers.backends, self.health, self.tools.servers, policy_mode=self.tools.policy.mode,
                            draining=self.draining or self.stopping, labels={**self.offers.labels, **self.own_labels},
-                           facts=self.facts)
+                           facts=self.facts, load=self.load)
 
     def tell_status(self) -> None:
         """Tell the edge, if it differs from what was told."""
@@ -222,6 +223,10 @@ class NodeService(Service):
             if status != self._told:
                 self._told = status
                 self._send("node_status", status)
+
+    def load_changed(self, load: node_pb2.MachineLoad) -> None:
+        self.load = load
+        self.tell_status()
 
     def drain(self, draining: bool) -> None:
         self.draining = draining

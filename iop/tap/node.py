@@ -23,6 +23,7 @@ from iop.link.tls import ClientOptions, client_options
 from iop.node import processes
 from iop.node.commands import node_commands
 from iop.node.lifecycle import Lifecycle
+from iop.node.load import LoadWatch
 from iop.node.machine import find_gpus, machine_facts
 from iop.node.offers import Offers
 from iop.node.policy import Policy, gather_facts
@@ -123,6 +124,7 @@ class NodeProcess(MultiService):
         self._boot_id = processes.boot_id()
         self.node = self._wire()
         self.node.setServiceParent(self)
+        LoadWatch(reactor, os.environ.get("PATH", os.defpath), self.node.load_changed).setServiceParent(self)
 
     def _wire(self) -> NodeService:
         reactor, config = self._reactor, self._config
