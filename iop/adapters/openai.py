@@ -16,18 +16,14 @@ from zope.interface import implementer
 
 from iop.adapters import settings as checks
 from iop.adapters.wire.answers import Answers, joins
-from iop.adapters.wire.anthropic import MessageReader, MessagesReader
-from iop.adapters.wire.anthropic_whole import JoiningMessageReader
-from iop.adapters.wire.asked import Asked, Reader
-from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.asked import Asked
 from iop.adapters.wire.context import context_tokens
 from iop.adapters.wire.lacking import Lacking
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
-from iop.adapters.wire.passing import PassingReader, SloppyReader, UnstreamedReader
 from iop.adapters.wire.refusals import lacks_api, refuses_to_stream
+from iop.adapters.wire.readers import readers_of
 from iop.adapters.wire.requests import (
     APIS,
-    CHATS,
     OLLAMA,
     TYPED,
     ApiRequest,
@@ -37,11 +33,9 @@ from iop.adapters.wire.requests import (
     passed_query,
     request_of,
 )
-from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
 from iop.adapters.wire.room import lacks_room, without_ceiling
 from iop.adapters.wire.translated import Translated
 from iop.adapters.wire.translators import can_be_told, needs_telling, translated
-from iop.adapters.wire.whole import JoiningReader
 from iop.errors import ConfigError, UpstreamError
 from iop.files import read_secret
 from iop.interfaces import IAdapterFactory, IAdapterTools
@@ -99,9 +93,9 @@ class OpenAIAdapter(ModelAdapter):
     def _asked(self, wanted: ApiRequest, settings: OpenAISettings, headers: dict[str, str], query: str = "") -> Asked:
         if wanted.plain and not joins(settings.answers, self._client(settings).server(settings.url)):
             wanted = wanted._replace(body=wanted.plain)
-            return Asked(wanted.api + query, wanted.body, _readers(wanted), headers | self._headers(settings),
+            return Asked(wanted.api + query, wanted.body, readers_of(wanted), headers | self._headers(settings),
                          wanted.content_type, whole_s=settings.whole_s)
-        asked = Asked(wanted.api + query, wanted.body, _readers(wanted), headers | self._headers(settings),
+        asked = Asked(wanted.api + query, wanted.body, readers_of(wanted), headers | self._headers(settings),
                       wanted.content_type)
         if not wanted.plain:
             return asked
@@ -165,26 +159,6 @@ class OpenAIAdapter(ModelAdapter):
         if not settings.api_key_file:
             return settings.headers
         return settings.headers | {"Authorization": f"Bearer {self._keys[settings.api_key_file].reveal()}"}
-
-
-def _readers(wanted: ApiRequest) -> tuple[Reader, ...]:
-    """Who may read the reply, by its content type; the first is for what was asked."""
-    if wanted.api in CHATS:
-        if wanted.streams:
-            return StreamReader(), UnstreamedReader(), SloppyReader(StreamReader, UnstreamedReader, StreamReader.media_type)
-        if wanted.plain:
-            return JoiningReader(), WholeReader(), SloppyReader(JoiningReader, WholeReader, WholeReader.media_type)
-        return WholeReader(), SloppyReader(WholeReader, WholeReader, WholeReader.media_type)
-    if wanted.api not in TYPED:
-        return WholeReader(), PassingReader()
-    stream, joining, whole = _MESSAGES if wanted.api == "messages" else _RESPONSES
-    if wanted.streams:
-        return stream(), SloppyReader(stream, whole, stream.media_type)
-    return joining(), whole(), SloppyReader(joining, whole, whole.media_type)
-
-
-_MESSAGES = MessagesReader, JoiningMessageReader, MessageReader
-_RESPONSES = ResponsesReader, JoiningResponseReader, ResponseReader
 
 
 def _typed_headers(request: RunRequest) -> dict[str, str]:
