@@ -20,8 +20,8 @@ from iop.adapters.wire.asked import Asked
 from iop.adapters.wire.context import context_tokens
 from iop.adapters.wire.lacking import Lacking
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
-from iop.adapters.wire.refusals import lacks_api, refuses_to_stream
 from iop.adapters.wire.readers import readers_of
+from iop.adapters.wire.refusals import lacks_api, refuses_to_stream
 from iop.adapters.wire.requests import (
     APIS,
     OLLAMA,
