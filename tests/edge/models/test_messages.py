@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from iop import events
+from iop.adapters.wire.anthropic_whole import WholeMessage
 from iop.edge.models.blocks import Blocks, Content, input_of
 from iop.edge.models.deltas import CallBegin, CallPiece, Reasoning, Text
 from iop.edge.models.messages import PING, CountBody, MessageBody, MessagesStream
@@ -91,6 +94,44 @@ def test_a_call_without_arguments_and_one_that_is_cut_end_with_the_answer() -> N
     ("null", {"INVALID_JSON": "null"})])
 def test_the_input_of_a_call_is_always_an_object(arguments: str, found: object) -> None:
     assert input_of(arguments) == found
+
+
+pieces_of_a_call = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=6), max_size=3).flatmap(
+    lambda value: st.lists(st.integers(0, 60), max_size=4).map(lambda places: cut(json.dumps(value), places)))
+sayings = st.lists(st.builds(Text, st.text(min_size=1, max_size=4)) | st.builds(Reasoning, st.text(min_size=1, max_size=4)),
+                   max_size=6)
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    marks = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
+    return [text[start:end] for start, end in zip(marks, marks[1:], strict=False)]
+
+
+@given(sayings, st.lists(pieces_of_a_call, max_size=3), st.randoms(use_true_random=False))
+def test_a_stream_and_an_answer_in_one_piece_say_the_same_however_it_is_mixed(
+        said: list[Text | Reasoning], calls: list[list[str]], chance: Any) -> None:
+    queues: list[list[Any]] = [list(said)] if said else []
+    queues += [[CallBegin(index, f"c{index}", "n"), *(CallPiece(index, piece) for piece in pieces)]
+               for index, pieces in enumerate(calls)]
+    blocks, content, joined = Blocks(), Content(), WholeMessage(10_000_000)
+    joined.add(b'{"type":"message_start","message":{"stop_reason":"end_turn"}}')
+    told: list[dict[str, Any]] = []
+    while queues:
+        queue = chance.choice(queues)
+        delta = queue.pop(0)
+        queues = [queue for queue in queues if queue]
+        told += blocks.add(delta)
+        content.add(delta)
+    open_blocks: list[int] = []
+    for event in told + blocks.finish():
+        joined.add(json.dumps(event).encode())
+        if event["type"] == "content_block_start":
+            assert not open_blocks and event["index"] == 0 or event["index"] > 0, "one after the other, from 0"
+            open_blocks.append(event["index"])
+        assert event["index"] == open_blocks[-1], "only the open block grows"
+        if event["type"] == "content_block_stop":
+            open_blocks[-1] = -1
+    assert json.loads(joined.body())["content"] == json.loads(json.dumps(content.whole()))
 
 
 def test_whole_content() -> None:
