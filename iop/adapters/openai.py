@@ -1,6 +1,6 @@
 """Any OpenAI-compatible server: llama.cpp's, vLLM, SGLang, LM Studio, a gateway. Bodies and replies travel whole.
 
-An API that the backend does not have is told in one that it has, where that can be done (docs/adr/0018).
+An API that the backend does not have is told in one that it has, where that can be done (docs/adr/0018, 0024).
 """
 
 from __future__ import annotations
