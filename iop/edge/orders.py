@@ -37,7 +37,8 @@ class Orders:
         link.send("run_request", run.order())
         run.deadline = self._clock.callLater(ANSWER_S, self._too_late, run, node, link)
         self._bus.tell("run_placed", node_id=node.node_id, run_id=run.run_id, source=run.request.source,
-                       adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt, reason=run.record.placement)
+                       adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt,
+                       reason=run.record.placement)
 
     def _too_late(self, run: Run, node: Node, link: Any) -> None:
         """Nobody is to wait for that run for ever. Where the link broke meanwhile, its report decides."""
