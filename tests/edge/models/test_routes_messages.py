@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from iop import events
 from iop.errors import QueueFull, UpstreamError
@@ -105,6 +107,23 @@ def test_a_client_that_leaves_stops_its_run(world: World) -> None:
 
 
 # --- refusals
+
+leaves = st.sampled_from([None, True, 0, -1, 1.5, "", "x", "tiny", "echo", "\u20ac", [], {}, [{}], {"role": "user"}])
+json_values = leaves | st.lists(leaves, max_size=3) | st.dictionaries(st.sampled_from(["type", "role", "text"]), leaves)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(st.sampled_from(["model", "messages", "stream", "system", "stop_sequences", "x"]), json_values),
+       st.sampled_from([PATH, COUNT]))
+def test_no_body_is_a_fault_of_ours(body: dict[str, Any], path: str) -> None:
+    world = World()
+    world.edge.scripts["tiny"] = played(started("chat/completions"), chat_chunk("stop", content="x"))
+    for asked in (body, ASK | body, {"messages": []} | body | {"model": "tiny"}):
+        answer = world.call("POST", path, asked)
+        assert answer.status in (200, 400, 404), answer.json
+        if answer.status != 200:
+            assert answer.json["type"] == "error"
+
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model":"tiny"}', b'{"model":1,"messages":[]}', b"NaN",
                                   b'{"model":"tiny","messages":"x"}', b'{"model":"tiny","messages":[],"stream":"y"}',
