@@ -12,13 +12,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from iop import randomness
 from iop.errors import InvalidRequest
 from iop.proto import run_pb2
 
@@ -33,7 +33,7 @@ _EVENT_ID = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})")
 def new_run_id(now_s: float | None = None) -> str:
     """A UUID version 7 (RFC 9562) as 32 hex digits: sorts by creation, 74 random bits behind the milliseconds."""
     milliseconds = int((time.time() if now_s is None else now_s) * 1000)
-    value = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
+    value = (milliseconds << 80) | int.from_bytes(randomness.take(10), "big")
     value = (value & ~(0xF << 76)) | (0x7 << 76)
     value = (value & ~(0x3 << 62)) | (0x2 << 62)
     return f"{value:032x}"

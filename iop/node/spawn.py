@@ -93,6 +93,8 @@ class Spawner:
         return ended.addCallback(lambda _: self._remove([(run_id, attempt)]))
 
     def forget(self, run_id: str) -> Deferred[None]:
+        if not os.path.isdir(self._folder):      # there never was a program here: a model's run is not worth a thread
+            return defer.succeed(None)
         found = threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), _keys, self._folder)
         found.addCallback(lambda keys: defer.gatherResults(
             [self.discard(*key) if key in self._programs else self._remove([key]) for key in keys if key[0] == run_id]))

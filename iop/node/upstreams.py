@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from iop.addresses import address_of, is_loopback, is_never_backend
@@ -14,6 +15,12 @@ _DISGUISED = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3
 
 def judge_address(url: str, listed: Collection[str] | None) -> str:
     """Why `url` may not be a backend, as a sentence; empty when it may. `listed`: hosts, or host:port; None: any."""
+    return _judged(url, None if listed is None else tuple(listed))
+
+
+@lru_cache(256)
+def _judged(url: str, listed: tuple[str, ...] | None) -> str:
+    """Every run asks again, and the answer stays: only what the words say is judged here."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)

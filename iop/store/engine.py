@@ -33,6 +33,7 @@ _SQLITE_SETTINGS = (
     "PRAGMA trusted_schema=OFF",
     "PRAGMA journal_size_limit=67108864",
     "PRAGMA cache_size=-16384",
+    "PRAGMA temp_store=MEMORY",          # a statement of several rows keeps what it may have to undo: in a file otherwise
 )
 
 # A database that is gone must be noticed by us, and we by it: a session that outlived its link would keep its lock.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from iop import randomness
 from iop.errors import InvalidRequest
 from iop.headers import Headers
 from iop.proto import run_pb2
@@ -82,4 +82,4 @@ def request_id_of(headers: Headers) -> str:
     given = headers.getRawHeaders(b"x-request-id")
     if given and _REQUEST_ID.fullmatch(given[-1]):
         return given[-1].decode("ascii")
-    return "req_" + os.urandom(12).hex()
+    return "req_" + randomness.take(12).hex()

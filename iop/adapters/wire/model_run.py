@@ -42,6 +42,7 @@ class ModelRun(Execution):
         self._pieces: list[bytes] = []
         self._error_bytes = 0
         self._has_output = False
+        self._begun: list[RuntimeEvent] = []     # that it has started: told with what else the same read brings
         self._unsaid: list[RuntimeEvent] = []    # chunks from before the first that says something
 
     def begin(self, ask: Ask) -> None:
@@ -82,9 +83,9 @@ class ModelRun(Execution):
         response = {"status": status, "content_type": (self._reader.told_as or media_type).decode("latin-1")[:200]}
         if self._asked.api:
             response["api"] = self._asked.api
-        self._emit([events.started(self._spec.adapter, self._spec.target, self._backend,
-                                   response=msgspec.json.encode(response)),
-                    *(events.status("warning", warning) for warning in self._asked.warnings)])
+        self._begun = [events.started(self._spec.adapter, self._spec.target, self._backend,
+                                      response=msgspec.json.encode(response)),
+                       *(events.status("warning", warning) for warning in self._asked.warnings)]
 
     def _choose_reader(self, media_type: bytes) -> str:
         """Empty, or why nobody reads this reply."""
@@ -105,6 +106,7 @@ class ModelRun(Execution):
 
     def read_finished(self) -> None:
         if self._exchange is None or not self._pieces:
+            self._emit_read([])
             return
         before = self._reader.heard
         if self._status == 200:
@@ -113,6 +115,8 @@ class ModelRun(Execution):
             except UpstreamError as error:
                 self._abort(error)
                 return
+            finally:
+                self._emit_read([])
             if self._reader.done:
                 self._exchange.linger(LINGER_S)
                 return
@@ -121,11 +125,13 @@ class ModelRun(Execution):
 
     def reply_ended(self, error: IOPError | None) -> None:
         if self._stopped is not None:
+            self._emit_read([])
             self._end_with(self._stopped)
             return
         if self._status not in (0, 200) and self._asks_otherwise():
             return
         error = self._conclude(error) if self._status == 200 else self._refusal(error)
+        self._emit_read([])
         if error is None:
             self._complete()
             return
@@ -171,7 +177,13 @@ class ModelRun(Execution):
         told, self._unsaid = self._unsaid + found, []
         if told:
             self._has_output = True
-            self._emit(told)
+            self._emit_read(told)
+
+    def _emit_read(self, told: list[RuntimeEvent]) -> None:
+        """With what came before it in the same read."""
+        begun, self._begun = self._begun, []
+        if begun or told:
+            self._emit(begun + told)
 
     def _conclude(self, error: IOPError | None) -> IOPError | None:
         """The error that a reply of 200 amounts to, now that it has ended with `error`; None when it is whole."""
