@@ -148,6 +148,14 @@ async def test_a_whole_answer_to_a_wish_for_a_stream_is_told_as_chunks(asked: As
                                               "usage": ANSWER["usage"]}
 
 
+@pytest_twisted.ensureDeferred
+async def test_half_an_emoji_in_a_whole_answer_is_told_as_a_chunk(asked: Asked) -> None:
+    call = await chat(asked)
+    call.whole(b'{"choices":[{"index":0,"finish_reason":"stop","message":{"content":"\\ud83d"}}]}')
+    assert (await asked.run.ended())[0] == "completed"
+    assert json.loads(asked.run.sink.events[1].raw)["choices"][0]["delta"]["content"] == "\ud83d"
+
+
 @pytest.mark.parametrize("told", [*SLOPPY, "application/json"])
 @pytest.mark.parametrize("body", [CHAT, WHOLE])
 @pytest.mark.parametrize(("error", "status", "retryable"), [

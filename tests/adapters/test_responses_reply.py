@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iop.adapters.wire.responses_reply import ResponseReader, ResponsesReader
+from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
 
@@ -81,6 +81,14 @@ def test_what_only_says_that_it_lives_is_not_heard() -> None:
 def test_odd_events_are_passed_on(odd: dict[str, Any]) -> None:
     reader, [event] = fed(odd)
     assert reader.done and json.loads(event.raw) == odd
+
+
+def test_half_an_emoji_in_the_last_event_is_joined() -> None:
+    reader = JoiningResponseReader()
+    [event] = reader.feed(b'data: {"type":"response.output_item.done","item":{"type":"message","content":[]}}\n\n'
+                          b'data: {"type":"response.completed","response":{"status":"completed","metadata":"\\ud83d"}}\n\n')
+    assert reader.done and json.loads(event.raw) == {"status": "completed", "metadata": "\ud83d",
+                                                     "output": [{"type": "message", "content": []}]}
 
 
 def test_half_an_emoji_is_passed_on_and_what_is_no_json_is_refused() -> None:

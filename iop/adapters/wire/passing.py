@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from iop.adapters.wire.asked import BaseReader, Reader
 from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.whole import encoded, read_object
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_TEXT, RuntimeEvent
 
@@ -69,16 +68,15 @@ class UnstreamedReader(WholeReader):
 
     def finish(self) -> list[RuntimeEvent]:
         [whole] = super().finish()
-        fields = msgspec.json.decode(whole.raw)
+        fields = read_object(whole.raw)
         usage = fields.pop("usage", None)
-        if isinstance(fields.get("object"), str):
-            fields["object"] = fields["object"].removesuffix(".chunk") + ".chunk" if fields["object"].startswith("chat") \
-                else fields["object"]
+        if fields.get("object") == "chat.completion":
+            fields["object"] = "chat.completion.chunk"
         fields["choices"] = [_as_chunk(choice) for choice in fields.get("choices") or () if isinstance(choice, dict)]
-        told = [RuntimeEvent(at_us=whole.at_us, channel=whole.channel, output=whole.output, raw=msgspec.json.encode(fields))]
+        told = [RuntimeEvent(at_us=whole.at_us, channel=whole.channel, output=whole.output, raw=encoded(fields))]
         if usage is not None:
             told.append(RuntimeEvent(at_us=whole.at_us, usage=self.usage,
-                                     raw=msgspec.json.encode(fields | {"choices": [], "usage": usage})))
+                                     raw=encoded(fields | {"choices": [], "usage": usage})))
         return told
 
 

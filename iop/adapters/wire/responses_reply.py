@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from iop.adapters.wire.chat import StreamReader, Usages, WholeReader, decode_leniently, error_told, read_usage
+from iop.adapters.wire.whole import encoded, read_object
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent
 
@@ -39,15 +40,6 @@ class _Event(msgspec.Struct):
     delta: Any = None
     response: _Response | None = None
     error: Any = None
-
-
-class _Last(msgspec.Struct):
-    response: dict[str, msgspec.Raw] = {}
-
-
-class _ItemDone(msgspec.Struct):
-    type: Any = ""
-    item: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
@@ -100,7 +92,7 @@ class JoiningResponseReader(ResponsesReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._items: list[msgspec.Raw] = []
+        self._items: list[Any] = []
 
     def _events(self, payloads: list[bytes]) -> list[RuntimeEvent]:
         was_done = self.done
@@ -113,19 +105,17 @@ class JoiningResponseReader(ResponsesReader):
 
     def _whole(self, last: RuntimeEvent) -> RuntimeEvent:
         """Servers that leave the items out of the last event have told them one by one."""
-        response: dict[str, Any] = msgspec.json.decode(last.raw, type=_Last).response
-        if self._items and msgspec.json.decode(response.get("output", b"null")) in (None, []):
+        response = read_object(last.raw).get("response")
+        if self._items and isinstance(response, dict) and not response.get("output"):
             response["output"] = self._items
         reader = ResponseReader()
-        reader.feed(msgspec.json.encode(response))
+        reader.feed(encoded(response))
         return reader.finish()[0]
 
 
-def _items_done(payload: bytes) -> list[msgspec.Raw]:
-    if b"response.output_item.done" not in payload:
-        return []
-    event = msgspec.json.decode(payload, type=_ItemDone)
-    return [event.item] if event.type == "response.output_item.done" else []
+def _items_done(payload: bytes) -> list[Any]:
+    event = read_object(payload) if b"response.output_item.done" in payload else {}
+    return [event.get("item")] if event.get("type") == "response.output_item.done" else []
 
 
 def _finish_reason(response: _Response) -> str:

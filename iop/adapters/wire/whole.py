@@ -34,7 +34,7 @@ class WholeAnswer:
     def add(self, payload: bytes) -> bool:
         """Whether the chunk says anything. Raises UpstreamError for the backend's own error, for what cannot be read and
         for what is too long."""
-        chunk = _decoded(payload)
+        chunk = read_object(payload)
         error = chunk.pop("error", None)
         if error is not None:
             raise error_told("The backend ended its stream with an error:", error, payload)
@@ -52,7 +52,7 @@ class WholeAnswer:
         """A token of 4 bytes comes in a chunk of 200: the sum alone would refuse answers far below the limit."""
         self._at_most += size
         if self._at_most > 2 * self._limit:
-            self._at_most = len(_encoded([self._choices.whole(), self._fields]))
+            self._at_most = len(encoded([self._choices.whole(), self._fields]))
             if self._at_most > self._limit:
                 raise UpstreamError(f"The backend's reply has more than {self._limit} bytes, which is the limit of one.")
 
@@ -64,7 +64,7 @@ class WholeAnswer:
         fields = {name: value for name, value in self._fields.items() if name != _PADDING}
         if isinstance(fields.get("object"), str):
             fields["object"] = fields["object"].removesuffix(".chunk")
-        return _encoded(fields | {"choices": choices})
+        return encoded(fields | {"choices": choices})
 
 
 def _says_something(choice: dict[str, Any]) -> bool:
@@ -88,7 +88,8 @@ def _message(delta: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _decoded(payload: bytes) -> dict[str, Any]:
+def read_object(payload: bytes) -> dict[str, Any]:
+    """Raises UpstreamError."""
     try:
         value = msgspec.json.decode(payload)
     except msgspec.DecodeError:
@@ -98,7 +99,8 @@ def _decoded(payload: bytes) -> dict[str, Any]:
     return value
 
 
-def _encoded(value: Any) -> bytes:
+def encoded(value: Any) -> bytes:
+    """JSON, also of half characters."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:                   # half characters; two that came apart are one again
