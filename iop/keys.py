@@ -47,7 +47,7 @@ class KeyLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     tokens_per_month: Count = 0
     cost_per_day: Dollars = 0.0
     cost_per_month: Dollars = 0.0
-    max_priority: Priority | None = None
+    max_priority: Priority | None = None   # None: 0, or any where the owner has a key with the scope admin
     models: list[str] = []           # names of models and targets; * stands for any text
 
     @property
@@ -101,6 +101,8 @@ class KeyRing:
         self._keys = {key.keyid: key for key in keys}
         self._limited = {key.owner: [one for one in keys if one.owner == key.owner and one.kind == "api"]
                          for key in keys if key.limits != NO_LIMITS}
+        self._patient = ({key.owner for key in keys if key.kind == "api"}
+                         - {key.owner for key in keys if "admin" in key.scopes})
 
     @property
     def keys(self) -> list[Key]:
@@ -122,6 +124,11 @@ class KeyRing:
         """Those of the owner's keys that are valid now; none where none of them has any."""
         keys = self._limited.get(owner)
         return [key.limits for key in keys if key.valid_at(self._now())] if keys else []
+
+    def may_hurry(self, owner: str) -> bool:
+        """Whether the owner's runs may be more urgent than usual, where no limit says it: those of operators, and of who has
+        no API key and came in by another door."""
+        return owner not in self._patient
 
     @property
     def budgeted(self) -> bool:

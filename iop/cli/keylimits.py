@@ -26,7 +26,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options for all limits of an API key; what is not given is not passed on."""
     more = [
         click.option("--max-priority", metavar="N", type=click.IntRange(-1000, 1000), help="The most urgent that its "
-                     "runs may be."),
+                     "runs may be. Default: 0, or any with the scope admin."),
         click.option("--model", "models", metavar="NAME", multiple=True, help="A model or target that it may use, where * "
                      "stands for any text; repeatable. Default: all.")]
     numbers = [click.option(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=f"{text} 0: no limit.")

@@ -24,7 +24,8 @@ class Intake:
         self._registry = registry
         self._keyring_of = keyring_of
         self._queue_s = queue_s
-        self.allowances = Allowances(lambda owner: keyring_of().limits_of(owner), clock.seconds, now_us)
+        self.allowances = Allowances(lambda owner: keyring_of().limits_of(owner), lambda owner: keyring_of().may_hurry(owner),
+                                     clock.seconds, now_us)
 
     async def load(self) -> None:
         """Take up what keys have used of this day and month, where one has a budget for them."""

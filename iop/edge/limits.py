@@ -85,11 +85,13 @@ class _Account:
 
 
 class Allowances:
-    """Of all owners. `limits_of(owner)`: the limits of each of the owner's keys; none for an owner without any."""
+    """Of all owners. `limits_of(owner)`: the limits of each of the owner's keys, none for an owner without any;
+    `may_hurry(owner)`: whether its runs may be urgent where no limit says it."""
 
-    def __init__(self, limits_of: Callable[[str], Sequence[KeyLimits]], seconds: Callable[[], float],
-                 now_us: Callable[[], int]) -> None:
+    def __init__(self, limits_of: Callable[[str], Sequence[KeyLimits]], may_hurry: Callable[[str], bool],
+                 seconds: Callable[[], float], now_us: Callable[[], int]) -> None:
         self._limits_of = limits_of
+        self._may_hurry = may_hurry
         self._seconds = seconds
         self._now_us = now_us
         self._accounts: dict[str, _Account] = {}
@@ -111,9 +113,11 @@ class Allowances:
                    for limits in self._limits_of(owner))
 
     def priority(self, owner: str, asked: int) -> int:
-        """How urgent the owner's run may be: no more than that."""
+        """How urgent the owner's run is, at most as it was asked for: nobody goes before all others by a mere header."""
         limits = self.of(owner)
-        return asked if limits is None or limits.max_priority is None else min(asked, limits.max_priority)
+        if limits is not None and limits.max_priority is not None:
+            return min(asked, limits.max_priority)
+        return asked if asked <= 0 or self._may_hurry(owner) else 0
 
     def concurrency(self, owner: str) -> int:
         limits = self.of(owner)

@@ -26,7 +26,8 @@ class Ledger:
 
     def __init__(self, *limits: KeyLimits, now_us: int = NOON) -> None:
         self.limits, self.now_s, self.now_us = list(limits), 0.0, now_us
-        self.all = Allowances(lambda owner: self.limits if owner == "anna" else [], lambda: self.now_s, lambda: self.now_us)
+        self.all = Allowances(lambda owner: self.limits if owner == "anna" else [], lambda owner: owner != "bob",
+                              lambda: self.now_s, lambda: self.now_us)
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
@@ -118,12 +119,22 @@ def test_what_an_owner_without_limits_does_is_not_counted() -> None:
     ledger = Ledger(KeyLimits(requests_per_minute=1))
     for _ in range(100):
         ledger.all.admit("bob")
-    assert ledger.all.headers("bob") == {} and ledger.all.priority("bob", 500) == 500
+    assert ledger.all.headers("bob") == {}
 
 
 def test_a_priority_is_lowered_to_the_most_that_is_allowed() -> None:
     ledger = Ledger(KeyLimits(max_priority=-5))
     assert [ledger.all.priority("anna", asked) for asked in (10, -5, -9)] == [-5, -5, -9]
+    ledger.limits = [KeyLimits(max_priority=7)]
+    assert [ledger.all.priority("anna", asked) for asked in (10, 7)] == [7, 7]
+
+
+def test_without_a_limit_only_operators_are_more_urgent_than_others() -> None:
+    ledger = Ledger()
+    assert [ledger.all.priority("bob", asked) for asked in (500, 0, -3)] == [0, 0, -3]
+    assert ledger.all.priority("root", 500) == 500
+    ring = KeyRing([make_key("api", "bob", ["models"])[0], make_key("api", "op", ["admin"])[0], make_key("node", "n1")[0]])
+    assert [ring.may_hurry(owner) for owner in ("bob", "op", "SHA256:x", "n1")] == [False, True, True, True]
 
 
 def test_a_name_is_allowed_by_itself_or_where_all_that_it_means_are() -> None:
