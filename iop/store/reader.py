@@ -14,6 +14,7 @@ from iop.proto import node_pb2
 from iop.records import RunQuery, RunRecord, SessionRecord, UsageQuery, UsageRow
 from iop.runs import OPEN_STATES, EventId
 from iop.store import tables
+from iop.store.shrinking import whole
 from iop.store.text import clean
 from iop.wholeness import Checker
 
@@ -31,8 +32,8 @@ _run_columns = tuple(_runs.columns)
 # A list of runs leaves the requests out: they may be megabytes each.
 _listed_columns = tuple(column for column in _runs.columns if column.name != "request")
 
-# Whole batches from the one that holds the first event wanted, until their sum passes the limit. Sizes come first, from
-# the rows' heads; only what is wanted is then read.
+# Whole batches from the one that holds the first event wanted, until their sum, as they are stored, passes the limit. Sizes
+# come first, from the rows' heads; only what may be wanted is then read.
 _BATCHES = text("""
     WITH page AS (
         SELECT attempt, first_seq, length(packed) AS size FROM batches
@@ -174,8 +175,7 @@ def batches(connection: Connection, run_id: str, after: EventId, limit_bytes: in
         yield
         rows = connection.execute(_BATCHES, {"run_id": run_id, "attempt": attempt, "first_seq": first_seq,
                                              "count": PAGE_BATCHES, "limit": left}).all()
-        found += [row.packed for row in rows]
-        left -= sum(len(row.packed) for row in rows)
+        left = _take(rows, found, left)
         if len(rows) < PAGE_BATCHES:
             break
         attempt, first_seq = rows[-1].attempt, rows[-1].first_seq
@@ -187,16 +187,22 @@ def late(connection: Connection, run_id: str, after: EventId, limit_bytes: int) 
     yield
     table = tables.late
     found: list[bytes] = []
-    left = limit_bytes
-    for row in connection.execute(select(table.c.packed).where(
+    rows = connection.execute(select(table.c.packed).where(
             table.c.run_id == clean(run_id),
             or_(table.c.attempt > after.attempt, and_(table.c.attempt == after.attempt, table.c.last_seq > after.seq)))
-            .order_by(table.c.attempt, table.c.first_seq).limit(PAGE_LATE)).all():
-        if found and left <= 0:
-            break
-        found.append(row.packed)
-        left -= len(row.packed)
+            .order_by(table.c.attempt, table.c.first_seq).limit(PAGE_LATE)).all()
+    _take(rows, found, max(limit_bytes, 1))
     return found
+
+
+def _take(rows: Sequence[Any], found: list[bytes], left: int) -> int:
+    """Add the batches of a page until `left` bytes are passed; gives what is left of them then."""
+    for row in rows:
+        if left <= 0:
+            break
+        found.append(whole(row.packed))
+        left -= len(found[-1])
+    return left
 
 
 def _place(connection: Connection, run_id: str, after: EventId) -> int:
@@ -216,7 +222,7 @@ def verify(connection: Connection, run_id: str) -> Pages:
         rows = connection.execute(_BATCHES, {"run_id": record.run_id, "attempt": attempt, "first_seq": first_seq,
                                              "count": PAGE_BATCHES, "limit": VERIFY_BYTES}).all()
         for row in rows:
-            checker.batch(row.attempt, row.first_seq, row.last_seq, row.packed)
+            checker.batch(row.attempt, row.first_seq, row.last_seq, whole(row.packed))
             yield
         if not rows:
             break

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, func, select
 from iop.errors import Conflict
 from iop.records import BatchRow, RunRecord
 from iop.store import bulk, tables
+from iop.store.shrinking import shrunk
 from iop.store.text import clean
 from iop.store.work import Write
 
@@ -58,7 +59,7 @@ class HistoryWriter:
     # --- batches ---
 
     def _append(self, connection: Connection, table: Any, writes: list[Write]) -> None:
-        rows = [row[:5] for write in writes for row in write.values]
+        rows = [(*row[:4], shrunk(row.packed)) for write in writes for row in write.values]
         if bulk.insert(connection, table, _BATCH, rows) < len(rows):
             self._judge_duplicates(connection, table, writes)
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import tempfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing
@@ -71,7 +72,7 @@ def _stored(execute: Any) -> Stored:
     for table in ("batches", "late"):
         found: dict[str, list[bytes]] = defaultdict(list)
         for run_id, packed in execute(f"SELECT run_id, packed FROM {table} ORDER BY run_id, attempt, first_seq"):
-            found[run_id].append(bytes(packed))
+            found[run_id].append(zlib.decompress(packed) if packed[:1] == b"\x78" else bytes(packed))
         tables.append(found)
     return Stored(states, attempts, keys, *tables)
 

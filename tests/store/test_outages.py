@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +25,11 @@ from iop.store.history import History
 
 def a_run(**fields) -> RunRecord:
     return RunRecord(run_id=new_run_id(), state="queued", adapter="mock", target="echo", created_us=1, **fields)
+
+
+def noise(seq: int) -> bytes:
+    """What takes its room on disk, however it is packed; its own for each number."""
+    return random.Random(seq).randbytes(4000)
 
 
 def number(seq: int) -> bytes:
@@ -197,20 +203,20 @@ async def test_a_full_database_recovers_once_there_is_room(path, monkeypatch) ->
         history = await opened(f"sqlite:///{path}")
         changes = watch(history)
         run_id = new_run_id()
-        appended = [history.append([BatchRow(run_id, 1, seq, seq, number(seq) * 500)]) for seq in range(1, 201)]
+        appended = [history.append([BatchRow(run_id, 1, seq, seq, noise(seq))]) for seq in range(1, 201)]
         await until(lambda: changes == [False])
         assert await history.committed(run_id, 1) == sum(deferred.called for deferred in appended) < 200
         with pytest.raises(HistoryUnavailable):
             await history.create_run(a_run())
     await defer.gatherResults(appended)
-    assert await history.batches(run_id, START, 1 << 30) == [number(seq) * 500 for seq in range(1, 201)]
+    assert await history.batches(run_id, START, 1 << 30) == [noise(seq) for seq in range(1, 201)]
     assert changes == [False, True]
     await history.close()
 
 
 # Its files may not grow beyond 300 kB until the parent says so: what a full disk does to write().
 _LIMITED = """
-import resource, signal, sys
+import random, resource, signal, sys
 from twisted.internet import defer, reactor, task
 from iop.records import BatchRow
 from iop.store.history import History
@@ -222,7 +228,7 @@ async def main():
     await history.open()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, unlimited[1]))
-    appended = [history.append([BatchRow("r", 1, seq, seq, b"%08d" % seq * 500)]) for seq in range(1, 201)]
+    appended = [history.append([BatchRow("r", 1, seq, seq, random.Random(seq).randbytes(4000))]) for seq in range(1, 201)]
     while history.available:
         await task.deferLater(reactor, 0.01)
     print("unavailable", sum(deferred.called for deferred in appended) < 200, flush=True)
@@ -240,7 +246,7 @@ def test_a_disk_that_takes_no_more_bytes_recovers(path) -> None:
                           timeout=60, check=False)
     assert done.stdout.splitlines() == ["unavailable True", "available True 200"], done.stderr
     stored = sqlite3.connect(path).execute("SELECT first_seq, packed FROM batches ORDER BY 1").fetchall()
-    assert stored == [(seq, b"%08d" % seq * 500) for seq in range(1, 201)]
+    assert stored == [(seq, noise(seq)) for seq in range(1, 201)]
 
 
 # Appends for ever, and prints the number of each batch once it is committed.
