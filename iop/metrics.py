@@ -24,6 +24,7 @@ disable_created_metrics()    # they double the series, and the library knows no 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_VALUES = 200
+MOST_GPUS = 16            # of one node
 OTHER = "other"
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -140,6 +141,7 @@ class Metrics:
             GaugeMetricFamily("iop_nodes_up", "Nodes whose link is up.", health["nodes_up"]),
             GaugeMetricFamily("iop_runs_open", "Runs that have not ended.", health["runs_open"]),
             *self._of_nodes(),
+            *self._of_machines(),
             *self._of_links(),
         ]
 
@@ -157,6 +159,24 @@ class Metrics:
             draining.add_metric([name], float(view.draining))
             running.add_metric([name], view.running)
         return [up, draining, running]
+
+    def _of_machines(self) -> list[Metric]:
+        """What the nodes' machines have to do, whoever gave it them."""
+        busy = GaugeMetricFamily("iop_node_busy_ratio", "Of the processors of the node's machine, 0 to 1.", labels=["node"])
+        used = GaugeMetricFamily("iop_node_memory_used_bytes", "Of the memory of the node's machine.", labels=["node"])
+        total = GaugeMetricFamily("iop_node_memory_bytes", "Memory of the node's machine.", labels=["node"])
+        gpu_busy = GaugeMetricFamily("iop_node_gpu_busy_ratio", "Of one graphics processor, 0 to 1.", labels=["node", "gpu"])
+        gpu_used = GaugeMetricFamily("iop_node_gpu_memory_used_bytes", "Of its memory.", labels=["node", "gpu"])
+        gpu_total = GaugeMetricFamily("iop_node_gpu_memory_bytes", "Memory of it.", labels=["node", "gpu"])
+        loads = {self._node(view.node_id): view.load for view in self._edge.nodes() if view.load and view.state == "up"}
+        for name, load in loads.items():
+            busy.add_metric([name], load["busy"])
+            used.add_metric([name], load["memory_used_bytes"])
+            total.add_metric([name], load["memory_total_bytes"])
+            for number, gpu in enumerate(load["gpus"][:MOST_GPUS]):
+                for family, value in ((gpu_busy, "busy"), (gpu_used, "memory_used_bytes"), (gpu_total, "memory_total_bytes")):
+                    family.add_metric([name, str(number)], gpu[value])
+        return [busy, used, total, gpu_busy, gpu_used, gpu_total]
 
     def _of_links(self) -> list[Metric]:
         if self._links is None:

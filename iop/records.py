@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -180,6 +180,7 @@ class NodeView(msgspec.Struct, kw_only=True):
     since_us: int = 0          # of the state
     epoch: int = 0
     facts: dict[str, str] = {}
+    load: dict[str, Any] = {}  # as its MachineLoad: busy, memory_used_bytes, memory_total_bytes, gpus; {}: not known
     config_faults: list[str] = []
 
     def as_dict(self) -> dict[str, object]:

@@ -78,6 +78,18 @@ def clip(text: str, width: int) -> str:
     return text
 
 
+def load_text(load: Mapping[str, Any]) -> str:
+    """What a machine has to do: processors, memory and, where there are any, graphics processors, each in per cent."""
+    if not load:
+        return ""
+    memory = _per_cent(load["memory_used_bytes"] / load["memory_total_bytes"]) if load["memory_total_bytes"] else "?"
+    return "/".join([_per_cent(load["busy"]), memory, *(_per_cent(gpu["busy"]) for gpu in load["gpus"])]) + "%"
+
+
+def _per_cent(share: float) -> str:
+    return str(round(share * 100))
+
+
 def value_text(value: object) -> str:
     """A value of JSON as people read it in one line."""
     if value is None or value == "" or value == [] or value == {}:

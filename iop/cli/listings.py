@@ -12,7 +12,7 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import ago, fitted, print_json, print_table
 from iop.cli.run import run_path
-from iop.rendering import fields, life_line, safe_line
+from iop.rendering import fields, life_line, load_text, safe_line
 from iop.runs import STATES
 
 
@@ -20,13 +20,17 @@ from iop.runs import STATES
 @json_option
 @with_edge
 def nodes_command(edge: Client, *, as_json: bool) -> None:
-    """List the nodes and what they offer."""
+    """List the nodes and what they offer.
+
+    LOAD is what the machine has to do, in per cent: its processors, its memory, and each graphics processor.
+    """
     nodes = _items(edge.get("/api/v1/nodes"), "nodes")
     if as_json:
         print_json(nodes)
         return
     print_table(nodes, (("NODE", "node_id"), ("STATE", _node_state), ("SINCE", lambda node: ago(node["since"])), "running",
-                        ("POLICY", "policy_mode"), ("TARGETS", lambda node: [_target(one) for one in node["targets"]]),
+                        ("LOAD", lambda node: load_text(node["load"])), ("POLICY", "policy_mode"),
+                        ("TARGETS", lambda node: [_target(one) for one in node["targets"]]),
                         "labels"))
     for node in nodes:
         for fault in node["config_faults"]:

@@ -23,7 +23,8 @@ State = Literal["", *STATES]  # type: ignore[valid-type]
 RUN_COLUMNS = (("RUN", "run_id"), "state", ("TARGET", lambda run: f"{run['adapter']}/{run['target']}"), ("NODE", "node_id"),
                ("CREATED", lambda run: _minute(run["created_at"])))
 NODE_COLUMNS = (("NODE", "node_id"), ("STATE", lambda node: node["state"] + (", draining" if node["draining"] else "")),
-                "running", ("TARGETS", lambda node: [f"{t['adapter']}/{t['target']}" for t in node["targets"]]),
+                "running", ("LOAD", lambda node: rendering.load_text(node["load"])),
+                ("TARGETS", lambda node: [f"{t['adapter']}/{t['target']}" for t in node["targets"]]),
                 "labels", "version")
 USAGE_COLUMNS = ("key", "model", "node", "runs", ("PROMPT", "prompt_tokens"), ("ANSWER", "completion_tokens"),
                  ("CACHED", "cached_tokens"), ("TOTAL", "total_tokens"))

@@ -147,10 +147,31 @@ class Node:
             node_id=self.node_id, state="up" if self.up else "down", draining=self.takes_nothing,
             labels=self.labels, targets=targets, running=len(self._slots), version=status.version,
             policy_mode=status.policy_mode, remote=self.remote, since_us=self.since_us, epoch=self.epoch,
-            facts=dict(status.facts), config_faults=list(self.config_faults))
+            facts=dict(status.facts), load=_load(status), config_faults=list(self.config_faults))
 
 
 _NO_LABELS: dict[str, str] = {}
+
+
+def _load(status: NodeStatus) -> dict[str, Any]:
+    if not status.HasField("load"):
+        return {}
+    load = status.load
+    return {"busy": round(load.busy, 3), "memory_used_bytes": load.memory_used_bytes,
+            "memory_total_bytes": load.memory_total_bytes,
+            "gpus": [{"name": gpu.name, "busy": round(gpu.busy, 3), "memory_used_bytes": gpu.memory_used_bytes,
+                      "memory_total_bytes": gpu.memory_total_bytes} for gpu in load.gpus]}
+
+
+def differ(before: NodeStatus | None, now: NodeStatus) -> bool:
+    """Whether one status says something else than another, but for the load of the machine, which changes all the time."""
+    if before is None:
+        return True
+    first, second = NodeStatus(), NodeStatus()
+    for copy, status in ((first, before), (second, now)):
+        copy.CopyFrom(status)
+        copy.ClearField("load")
+    return first != second
 
 
 def within(fault: str, path: str) -> bool:

@@ -24,7 +24,7 @@ from iop.edge.bus import Bus
 from iop.edge.configs import Configs
 from iop.edge.dispatch import Dispatcher
 from iop.edge.late import Late
-from iop.edge.node import Node
+from iop.edge.node import Node, differ
 from iop.edge.packing import Sheaf
 from iop.edge.registry import Registry
 from iop.edge.reports import Reports
@@ -178,7 +178,7 @@ class NodeLink:
                             source=self._source, revision=applied.revision, faults=self.node.config_faults)
 
     def _node_status(self, status: NodeStatus, packed: bytes) -> None:
-        same = self.node.placeable and self.node.status == status
+        same = self.node.placeable and not differ(self.node.status, status)
         self.node.told_status(status)
         self._desk.registry.changed()
         if not same:
