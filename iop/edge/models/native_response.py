@@ -43,7 +43,6 @@ class NativeEvents:
         self._last = b""                 # the event, or the body, that holds the whole answer
         self.next_number = 0
         self.ended = False               # that has come
-        self.size = 0
 
     def told(self, raw: bytes) -> tuple[int, bytes]:
         """The sequence_number and the frame of an event."""
@@ -56,7 +55,6 @@ class NativeEvents:
             raw = raw.replace(b'"%b"' % own.encode(), b'"%b"' % self._id.encode(), 1)
         if event.type in _ENDS or event.object == "response":
             self._last, self.ended = raw, True
-        self.size += len(raw)
         if event.object == "response" and not event.type:    # it did not stream
             raw = b'{"type":"response.completed","response":%b}' % raw
             event.type = "response.completed"
@@ -67,6 +65,11 @@ class NativeEvents:
         self.next_number = number + 1
         line = b"event: %b\n" % event.type.encode() if _TYPE.fullmatch(event.type) else b""
         return number, line + data_frame(raw)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return len(self._last)
 
     def response(self) -> bytes:
         """The whole answer, once it has ended."""

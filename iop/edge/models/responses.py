@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from iop.edge.models.deltas import Deltas, Note
+from iop.edge.models.deltas import CallPiece, Delta, Deltas, Note, Reasoning, Text
 from iop.edge.models.native_response import NativeEvents
 from iop.edge.models.response_items import Event, ResponseItems
 from iop.edge.models.response_object import ResponseObject, status_of
 from iop.events import json_encode
-from iop.proto.run_pb2 import CHANNEL_STDERR
 from iop.records import RunRecord
 from iop.toolnames import read_tools
 from iop.web.responses import EVENT_STREAM, JSON
@@ -160,6 +159,15 @@ class ResponseStream(_Told):
             for number, event in enumerate(events, first) if number > self._after])
 
 
+def _length(delta: Delta) -> int:
+    match delta:
+        case Text(text) | Reasoning(text):
+            return len(text)
+        case CallPiece(_, arguments):
+            return len(arguments)
+    return 0
+
+
 class ResponseBody(_Told):
     """An answer in one piece."""
 
@@ -172,13 +180,12 @@ class ResponseBody(_Told):
     def read(self, entry: Any) -> None:
         for delta in self._read(entry):
             self._items.told(delta)
-        for event in entry.batch.events:
-            if event.HasField("output") and event.channel != CHANNEL_STDERR:
-                if self._deltas.native:
+            self.size += _length(delta)
+        if self._deltas.native:
+            for event in entry.batch.events:
+                if event.raw:
                     self._native.told(event.raw)
-                    self.size = self._native.size
-                else:
-                    self.size += len(event.output) + len(event.raw)
+            self.size = self._native.size
 
     def body(self) -> bytes:
         """The response object of a run that has ended, however it did."""

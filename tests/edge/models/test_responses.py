@@ -283,6 +283,16 @@ def test_the_whole_answer_is_that_of_the_stream():
     assert (body["metadata"], body["temperature"], body["tools"], body["model"]) == ({"a": "b"}, 0.5, [PATCH], "tiny")
 
 
+def test_of_an_answer_only_what_is_kept_is_measured():
+    """Else the events of a long stream would count, which have fifty times the bytes of its text."""
+    passed = (started(None), *[native("output_text.delta", delta="a")] * 100, native("completed", response=OWN), completed())
+    for batches, size in ((RUN_OF_ALL, len("Hm.Hello") + len('{"input":"x"}')), (passed, 150)):
+        teller = ResponseBody(RECORD, {"tools": [PATCH]}, "tiny")
+        for entry in entries(*batches):
+            teller.read(entry)
+        assert size <= teller.size <= size + 100
+
+
 def test_a_joined_chat_is_an_answer():
     raw = {"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
         "role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [
