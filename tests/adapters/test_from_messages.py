@@ -98,6 +98,13 @@ def test_a_turn_with_parallel_calls_and_their_results() -> None:
         {"role": "user", "content": "Go on."}]
 
 
+def test_results_stand_in_the_order_of_their_calls() -> None:
+    calls = [{"type": "tool_use", "id": name, "name": "n", "input": {}} for name in "abc"]
+    results = [{"type": "tool_result", "tool_use_id": name, "content": name} for name in "xcba"]
+    told = messages(*HI, assistant(*calls), user(*results[:2]), user(*results[2:]), assistant(text("done")), *HI)
+    assert [message.get("tool_call_id") for message in told] == [None, None, "a", "b", "c", "x", None, None]
+
+
 def test_an_image_in_a_result_follows_as_the_users() -> None:
     told = messages(*HI, assistant({"type": "tool_use", "id": "t1", "name": "shot", "input": {}}),
                     user({"type": "tool_result", "tool_use_id": "t1",

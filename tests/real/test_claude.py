@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.up import Up, eventually
 from tests.real.llama import LlamaServer
 from tests.real.npm import program
-from tests.real.scripted import Reply, Scripted, run_command, say
+from tests.real.scripted import Call, Reply, Scripted, run_command, say
 
 pytestmark = pytest.mark.real
 VERSION, NEWEST = "2.1.197", "2.1.332"       # what npm gives on node 20; the newest that was tried
@@ -107,6 +107,19 @@ def test_a_whole_turn_with_a_tool_at_a_backend_that_knows_only_chats(claude: Cla
     call, answer = second["messages"][-2:]
     assert call["tool_calls"][0]["function"]["name"] == "Bash" and call["reasoning_content"].strip() == "I should run it."
     assert (answer["role"], answer["tool_call_id"], answer["content"]) == ("tool", call["tool_calls"][0]["id"], "hello-tool")
+
+
+def test_two_tools_at_once(claude: Claude, backend: Scripted) -> None:
+    def play(body: dict[str, Any]) -> Reply:
+        answers = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+        if answers:
+            return Reply("They printed " + " and ".join(answers) + ".")
+        calls = [Call("Bash", {"command": f"echo {word}", "description": f"Print {word}"}) for word in ("one", "two")]
+        return Reply("Both at once.", calls=calls)
+    backend.play = play
+    told = claude.turn("--allowedTools", "Bash")
+    assert [block["id"] for block in blocks(told, "tool_use")] == ["call_0", "call_1"]
+    assert told[-1]["result"] == "They printed one and two." and not told[-1]["permission_denials"]
 
 
 def test_its_runs_are_known_by_their_session(claude: Claude, backend: Scripted, up: Up) -> None:

@@ -39,6 +39,7 @@ def chat_messages(body: dict[str, Any], warnings: list[str]) -> list[dict[str, A
     for index, message in enumerate(asked):
         for told in _told(message, f"messages.{index}", warnings):
             _join(found, told)
+    _put_results_in_order(found)
     return found
 
 
@@ -201,6 +202,17 @@ def _data_url(source: dict[str, Any], place: str) -> str:
 
 
 # --- one turn
+
+def _put_results_in_order(found: list[dict[str, Any]]) -> None:
+    """Answers of tools in the order of their calls: many chat templates show no ids, and clients answer as tools end."""
+    for place, message in enumerate(found):
+        if message.get("tool_calls"):
+            end = place + 1
+            while end < len(found) and found[end]["role"] == "tool":
+                end += 1
+            order = {call["id"]: number for number, call in enumerate(message["tool_calls"])}
+            found[place + 1:end] = sorted(found[place + 1:end], key=lambda told: order.get(told["tool_call_id"], len(order)))
+
 
 def _join(found: list[dict[str, Any]], told: dict[str, Any]) -> None:
     """Add a message; to the one before it where both are of one role, and not answers of tools."""
