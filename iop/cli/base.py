@@ -13,7 +13,8 @@ import click
 from iop.cli.errors import SystemFault
 from iop.cli.find import find_edge
 from iop.cli.output import fitted
-from iop.errors import CANCELLED, FAILED, USAGE, InvalidRequest, IOPError, exit_code
+from iop.errors import InvalidRequest, IOPError
+from iop.exits import CANCELLED, FAILED, USAGE, exit_code
 from iop.rendering import error_text
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from iop.errors import CONFIG_REFUSED, ConfigError, IOPError
+from iop.errors import ConfigError, IOPError
+from iop.exits import CONFIG_REFUSED
 from iop.files import ready_pid, remove_ready
 
 STOP_S = 25.0            # systemd gives a service 30 s to stop; a node ends its programs in at most 8 s of them

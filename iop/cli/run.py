@@ -12,7 +12,8 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.errors import EdgeGone
 from iop.cli.output import RunPrinter, print_json
-from iop.errors import CANCELLED, FAILED, InvalidRequest, exit_code
+from iop.errors import InvalidRequest
+from iop.exits import CANCELLED, FAILED, exit_code
 from iop.runs import ENDINGS, EventId
 
 

@@ -10,7 +10,7 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import fitted, print_json
 from iop.cli.run import run_path
-from iop.errors import FAILED
+from iop.exits import FAILED
 from iop.rendering import findings_text
 
 ANSWER_S = 900.0         # a run of many gigabytes is read from disk and decoded

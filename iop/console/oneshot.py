@@ -11,7 +11,8 @@ from twisted.python.failure import Failure
 from iop.commandline import Call
 from iop.commands import Caller, CommandTable
 from iop.console.show import Terminal, error_of, shown_error, shown_items, shown_note, shown_result
-from iop.errors import FAILED, Cancelled, IOPError, exit_code
+from iop.errors import Cancelled, IOPError
+from iop.exits import FAILED, exit_code
 from iop.interfaces import IStream
 
 CTRL_C = b"\x03"

@@ -19,7 +19,8 @@ from twisted.python.failure import Failure
 
 from iop import adapters
 from iop.addresses import host_port
-from iop.errors import CONFIG_REFUSED, FAILED, ConfigError, IOPError
+from iop.errors import ConfigError, IOPError
+from iop.exits import CONFIG_REFUSED, FAILED
 from iop.interfaces import IAdapterFactory
 from iop.proto.node_pb2 import AdapterConfig
 from iop.yamlfile import Document, Path

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 
 from iop.config import NodeConfig
-from iop.errors import CONFIG_REFUSED, Conflict
+from iop.errors import Conflict
+from iop.exits import CONFIG_REFUSED
 from iop.files import take_lock
 from iop.node.orphans import end_all
 from iop.tap.statelock import NAME, marker_of

@@ -9,7 +9,8 @@ import pytest
 
 from iop.cli.client import Client, SentEvent, parse_events
 from iop.cli.errors import ApiError, EdgeGone, NoEdge
-from iop.errors import InvalidRequest, exit_code
+from iop.errors import InvalidRequest
+from iop.exits import exit_code
 
 
 def event(number, kind):

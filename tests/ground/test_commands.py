@@ -9,7 +9,8 @@ from twisted.internet.defer import Deferred, succeed
 
 from iop.commandline import LONGEST_LINE, UsageError
 from iop.commands import Caller, CommandTable
-from iop.errors import Forbidden, NoSuchNode, exit_code
+from iop.errors import Forbidden, NoSuchNode
+from iop.exits import exit_code
 
 
 def result_of(deferred: Deferred) -> object:

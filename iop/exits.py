@@ -1,0 +1,21 @@
+"""The exit codes of the `iop` command and of the console's one-shots (contract.md), and of the services."""
+
+from __future__ import annotations
+
+FAILED, USAGE, NOT_THERE, REFUSED, CANCELLED = 1, 2, 3, 4, 130
+CONFIG_REFUSED = 78      # of the services: EX_CONFIG of sysexits.h, starting again cannot help
+
+_EXIT_CODES = {
+    "": 0, "ok": 0,
+    "invalid_request": USAGE, "too_large": USAGE, "config_error": USAGE,
+    "not_found": NOT_THERE, "no_such_run": NOT_THERE, "no_such_node": NOT_THERE, "no_such_target": NOT_THERE,
+    "no_node": NOT_THERE,
+    "policy_denied": REFUSED, "auth_failed": REFUSED, "forbidden": REFUSED, "queue_full": REFUSED, "queue_timeout": REFUSED,
+    "draining": REFUSED, "conflict": REFUSED, "rate_limit_exceeded": REFUSED, "insufficient_quota": REFUSED,
+    "cancelled": CANCELLED,
+}
+
+
+def exit_code(code: str) -> int:
+    """The exit code that tells an error's code; 1 for all that has none of its own."""
+    return _EXIT_CODES.get(code, FAILED)
