@@ -6,6 +6,7 @@ Ollama's own /v1 is not used: it knows neither `options` (num_ctx above all: wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,11 +19,12 @@ from iop.adapters.wire.context import shown_context
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings
 from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
+from iop.adapters.wire.ollama_models import Pull, keep
 from iop.adapters.wire.requests import CHAT, OLLAMA
 from iop.adapters.wire.to_ollama import from_openai, request_body, to_messages, unsaid
 from iop.adapters.wire.translators import can_be_told, translated
 from iop.errors import InvalidRequest, IOPError, UpstreamError
-from iop.interfaces import IAdapterFactory
+from iop.interfaces import IAdapterFactory, IModels
 from iop.proto.run_pb2 import RunRequest
 from iop.servers import TargetHealth
 
@@ -39,6 +41,7 @@ class OllamaSettings(ModelSettings):
     first_byte_s: float = 300.0      # a cold model is read from disk first
 
 
+@implementer(IModels)
 class OllamaAdapter(ModelAdapter):
     """The targets of one node at Ollama servers."""
 
@@ -54,6 +57,18 @@ class OllamaAdapter(ModelAdapter):
             raise InvalidRequest("The run has no input; give a prompt, messages or a body.")
         body = request_body(settings.model, messages, settings.options, settings.keep_alive)
         return Asked("api/chat", msgspec.json.encode(body), (NativeReader(),))
+
+    def load(self, target: str, url: str) -> Deferred[None]:
+        settings = self._targets[target]
+        return Deferred.fromCoroutine(keep(self._client(settings), url or settings.url, settings.model, settings.keep_alive))
+
+    def unload(self, target: str, url: str) -> Deferred[None]:
+        settings = self._targets[target]
+        return Deferred.fromCoroutine(keep(self._client(settings), url or settings.url, settings.model, 0))
+
+    def pull(self, target: str, url: str, model: str, told: Callable[[str, float], None]) -> Deferred[None]:
+        settings = self._targets[target]
+        return Pull(self._client(settings), url or settings.url, model, told).done
 
     def _check(self, settings: OllamaSettings) -> Deferred[TargetHealth]:
         return Deferred.fromCoroutine(self._look(settings))

@@ -1,4 +1,4 @@
-"""`iop node`: have a node start again in place, here or by way of its edge; end what one left running."""
+"""`iop node`: have a node start again in place, here or by way of its edge; end what one left running; its models."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from iop.cli.client import Client
 from iop.cli.errors import ApiError, EdgeGone, NoEdge, NotReady, ProcessesLeft
 from iop.cli.find import default_state, find_edge
 from iop.cli.local import LocalNode, local_nodes
+from iop.cli.models import load_command, models_command, pull_command, unload_command
 from iop.cli.output import print_json
 from iop.config import load_identity, load_node
 from iop.errors import InvalidRequest
@@ -25,7 +26,11 @@ READY_S = 60.0           # 20 s for what has no supervisor, 5 s to put away, and
 
 @click.group("node", cls=Group, epilog=examples("iop node restart", "iop node restart gpu-1", "iop node sweep -c node.yaml"))
 def node_group() -> None:
-    """Start a node again, or end what one left running."""
+    """Start a node again, end what one left running, or look after its models."""
+
+
+for _command in (models_command, load_command, unload_command, pull_command):
+    node_group.add_command(_command)
 
 
 _config_option = click.option("-c", "--config", metavar="NODE.YAML", help="The configuration of a node of this machine.")

@@ -125,6 +125,24 @@ class IHealth(Interface):
         """A Deferred of {target name: TargetHealth (iop.servers)}. Never fails, takes at most 5 s."""
 
 
+class IModels(Interface):
+    """An IAdapter whose backends load, unload and fetch models when they are told to, as Ollama does.
+
+    `url` is where its server listens, without a path, where the node owns that; empty: the target's own.
+    """
+
+    def load(target, url):
+        """A Deferred that fires once the model of a target is in memory; fails with UpstreamError."""
+
+    def unload(target, url):
+        """The same for out of it."""
+
+    def pull(target, url, model, told):
+        """Fetch a model to where the target's model is: a Deferred that fires once it is there; fails with NotFound, or
+        UpstreamError. `told(detail, progress)` hears how far it is. Cancelling it ends the pull.
+        """
+
+
 class IRunSink(Interface):
     """Where an execution tells what happens."""
 

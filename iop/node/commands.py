@@ -12,6 +12,7 @@ from iop._version import VERSION_TEXT
 from iop.commands import CommandTable
 from iop.errors import InvalidRequest
 from iop.events import outcome_dict, rfc3339
+from iop.node.model_commands import add_model_commands
 from iop.proto.run_pb2 import Outcome
 
 
@@ -20,6 +21,7 @@ def node_commands(start_again: Callable[[], object]) -> CommandTable:
     table = CommandTable()
     _look_commands(table)
     _change_commands(table, start_again)
+    add_model_commands(table)
     return table
 
 

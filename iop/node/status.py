@@ -77,6 +77,11 @@ class HealthWatch:
         gatherResults([self._check(backend) for backend in new]).addCallback(answered)
         return waiting
 
+    def look(self, backend: Backend) -> None:
+        """Something was done to it: look at it now."""
+        if IHealth.providedBy(backend.adapter):
+            self._check(backend)
+
     def _round(self) -> Deferred[Any]:
         whole = self._clock.seconds() >= self._whole_round_s
         if whole:

@@ -44,12 +44,18 @@ class _Answer(Resource):
     def render_POST(self, request: Request) -> Any:
         body = json.loads(request.content.read())
         self._double.bodies.append(body)
+        if self._method == "pull":
+            return self._pull(request, body["model"])
         if body.get("model") not in ("tiny", "tiny:latest"):
             return self._json(request, None, 404, f"model '{body.get('model')}' not found")
         if self._method == "show":
             return self._json(request, {"modelfile": "", "parameters": "", "template": "", "details": DETAILS,
                                         "model_info": {"general.architecture": "llama"}, "capabilities": ["completion"]}
                               | self._double.shown, 0)
+        if self._method == "generate" and "prompt" not in body:
+            self._double.loaded[:] = [] if body.get("keep_alive") == 0 else ["tiny:latest"]
+            return self._json(request, {"model": "tiny", "created_at": CREATED, "response": "", "done": True,
+                                        "done_reason": "unload" if body.get("keep_alive") == 0 else "load"}, 0)
         if self._method == "embed":
             texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
             return self._json(request, {"model": "tiny", "embeddings": [[float(len(text)), 0.5] for text in texts],
@@ -95,6 +101,23 @@ class _Answer(Resource):
                 yield self._line(content=" and")
         yield self._line(content="") | {"done": True, "done_reason": "stop"} | NUMBERS
 
+    def _pull(self, request: Request, model: str) -> Any:
+        """As Ollama's docs/api.md has it; `hold` is a model whose second half never comes."""
+        lines: list[dict[str, Any]] = [{"status": "pulling manifest"}]
+        if model == "nothing":
+            lines.append({"error": "pull model manifest: file does not exist"})
+        else:
+            lines += [{"status": "pulling 0123456789ab", "digest": "sha256:0123", "total": 200, "completed": done}
+                      for done in ((50,) if model == "hold" else (50, 100, 200))]
+            lines += [] if model == "hold" else [{"status": "verifying sha256 digest"}, {"status": "success"}]
+        request.setHeader(b"Content-Type", b"application/x-ndjson")
+        for line in lines:
+            request.write(json.dumps(line).encode() + b"\n")
+        request.notifyFinish().addBoth(lambda _: self._double.given_up.append(model))
+        if model != "hold":
+            request.finish()
+        return NOT_DONE_YET
+
     def _line(self, **message: Any) -> dict[str, Any]:
         line: dict[str, Any] = {"model": "tiny", "created_at": CREATED, "done": False}
         if self._method == "generate":
@@ -121,10 +144,11 @@ class OllamaDouble:
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.loaded: list[str] = []                # what /api/ps tells
+        self.given_up: list[str] = []              # pulls that are over
         self.shown: dict[str, Any] = {}            # what /api/show tells beside the rest
         root, api = Resource(), Resource()
         root.putChild(b"api", api)
-        for method in ("tags", "version", "ps", "show", "chat", "generate", "embed"):
+        for method in ("tags", "version", "ps", "show", "chat", "generate", "embed", "pull"):
             api.putChild(method.encode(), _Answer(self, method))
         self._site = Site(root)
         self._site.noisy = False
