@@ -165,6 +165,13 @@ def test_a_prompt_that_is_too_long_is_understood(claude: Claude, backend: Script
     assert told[-1]["is_error"] and "Prompt is too long" in json.dumps(told)
 
 
+def test_a_stream_that_breaks_is_asked_for_again_and_never_joined(claude: Claude, backend: Scripted) -> None:
+    replies = [Reply("half of", cut=True), Reply("The whole of it.")]
+    backend.play = lambda body: replies.pop(0) if len(replies) > 1 else replies[0]
+    told = claude.turn(*BARE)
+    assert (told[-1]["is_error"], told[-1]["result"]) == (False, "The whole of it.")
+
+
 def test_leaving_stops_the_run(claude: Claude, backend: Scripted, up: Up) -> None:
     backend.play = say(" ".join(["word"] * 500), pause_s=0.1)
     backend.asked.clear()
