@@ -72,7 +72,7 @@ class Dispatcher:
         node = self._registry.get(choice.node_id) if choice.node_id else None
         link = node.link if node is not None else None
         if node is None:
-            self._waiting.hold()
+            self._waiting.hold(record.principal)
             record.state, record.node_id = "queued", record.pin
         else:
             self._slots.take(node, choice, record, request)
@@ -91,7 +91,7 @@ class Dispatcher:
             return copy.copy(earlier.record) if earlier is not None else stored
         run = self._runs.add(record, request)
         if node is None:
-            self._waiting.release()
+            self._waiting.release(record.principal)
             self._waiting.add(run, choice.obstacle)
             self.pump()
         else:
@@ -100,7 +100,7 @@ class Dispatcher:
 
     def _give_back(self, node: Node | None, record: RunRecord) -> None:
         if node is None:
-            self._waiting.release()
+            self._waiting.release(record.principal)
         elif self._slots.release(record):
             self.pump()
 

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from iop.edge.run import Run
 from iop.errors import QueueFull
+
+NEWCOMERS = 10                   # a tenth of the limit, and one, are places for owners who have none
 
 Entry = tuple[Any, ...]
 
@@ -83,7 +86,8 @@ class RunQueue:
         self._turns = itertools.count(1)
         self._pools: dict[Hashable, _Pool] = {}
         self._places: dict[str, tuple[_Share, _Flow]] = {}   # by run_id
-        self._held = 0
+        self._held: Counter[str] = Counter()     # places that are kept, by owner
+        self._owned: Counter[str] = Counter()    # those, and the runs that wait
 
     def __len__(self) -> int:
         return len(self._places)
@@ -95,15 +99,26 @@ class RunQueue:
     def __contains__(self, run: Run) -> bool:
         return run.run_id in self._places
 
-    def hold(self) -> None:
-        """Keep one place for a run that is being stored. Raises QueueFull."""
-        if len(self._places) + self._held >= self.limit:
-            raise QueueFull(f"The queue is full: {len(self._places)} runs are waiting.")
-        self._held += 1
+    def hold(self, owner: str) -> None:
+        """Keep one place for an owner's run that is being stored. Raises QueueFull.
 
-    def release(self) -> None:
+        Who has no run here finds a few places more than the limit: a queue that one owner has filled is not full for others.
+        """
+        more = self.limit // NEWCOMERS + 1 if self.limit and not self._owned[owner] else 0
+        if len(self._places) + self._held.total() >= self.limit + more:
+            raise QueueFull(f"The queue is full: {len(self._places)} runs are waiting.")
+        self._held[owner] += 1
+        self._owned[owner] += 1
+
+    def release(self, owner: str) -> None:
         """The place that was kept is not needed, or is taken now by add()."""
-        self._held -= 1
+        self._held[owner] -= 1
+        self._give_up(owner)
+
+    def _give_up(self, owner: str) -> None:
+        self._owned[owner] -= 1
+        if not self._owned[owner]:
+            del self._owned[owner], self._held[owner]
 
     def add(self, run: Run, pool_key: Hashable = "") -> int:
         """Put `run` in; returns its position in its pool, from 1. One that was accepted before is not refused for lack of
@@ -123,6 +138,7 @@ class RunQueue:
             share.flows.put(flow, (next(self._turns), name))
         insort(flow.runs, run, key=_arrival)
         share.count += 1
+        self._owned[record.principal] += 1
         self._places[run.run_id] = share, flow
         return _position(share, flow, run)
 
@@ -139,6 +155,7 @@ class RunQueue:
         share, flow = place
         del flow.runs[bisect_left(flow.runs, run.arrival, key=_arrival)]
         share.count -= 1
+        self._give_up(run.record.principal)
         if not flow.runs:
             share.flows.put(flow, None)
         elif served:

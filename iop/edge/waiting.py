@@ -37,17 +37,17 @@ class Waiting:
         """From 1, among those that wait for the same; 0 when it does not wait."""
         return self._queue.position(run)
 
-    def hold(self) -> None:
-        """Keep a place for a run that is being stored. Raises QueueFull, with the time in which a place will be free."""
+    def hold(self, owner: str) -> None:
+        """Keep a place for an owner's run that is being stored. Raises QueueFull, with the time until a place is free."""
         try:
-            self._queue.hold()
+            self._queue.hold(owner)
         except QueueFull as error:
             error.retry_after_s = self._soon_s()
             raise
 
-    def release(self) -> None:
+    def release(self, owner: str) -> None:
         """That place is not needed any more."""
-        self._queue.release()
+        self._queue.release(owner)
 
     def _soon_s(self) -> float:
         return self._rate.wait_s(1, self._clock.seconds())

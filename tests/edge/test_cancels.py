@@ -153,4 +153,4 @@ def test_ten_thousand_cancels_in_any_phase_leave_no_slot_taken(seed: int) -> Non
     assert {"storing", "queued", "placed", "sent", "accepted", "running", "ended"} <= set(world.phases), world.phases
     assert min(world.phases.values()) > 20, world.phases
     assert all(run.ended_us for run in world.history.kept.runs.values())
-    assert service.health()["queued"] == 0 and service._queue._held == 0
+    assert service.health()["queued"] == 0 and not service._queue._held and not service._queue._owned

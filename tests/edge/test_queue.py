@@ -54,12 +54,28 @@ def test_a_run_that_comes_back_stands_where_it_stood_among_those_of_its_conversa
 
 def test_the_queue_counts_places_that_are_held() -> None:
     queue = RunQueue(2)
-    queue.hold()
-    queue.add(run())
+    queue.hold("anna")
+    queue.add(run("anna"))
     with pytest.raises(QueueFull, match="1 runs are waiting"):
-        queue.hold()
-    queue.release()
-    queue.hold()
+        queue.hold("anna")
+    queue.release("anna")
+    queue.hold("anna")
+
+
+def test_a_queue_that_one_owner_has_filled_is_not_full_for_others() -> None:
+    queue = RunQueue(20)
+    for _ in range(20):
+        queue.hold("greedy")
+    for owner in ("a", "b", "c"):
+        queue.hold(owner)
+        with pytest.raises(QueueFull):
+            queue.hold(owner)
+    with pytest.raises(QueueFull):
+        queue.hold("d")
+    queue.release("a")
+    queue.hold("d")
+    with pytest.raises(QueueFull):
+        RunQueue(0).hold("a")
 
 
 def test_a_greedy_key_does_not_delay_the_first_of_another_by_more_than_a_turn() -> None:
@@ -148,7 +164,7 @@ def test_the_position_told_is_the_one_in_which_it_is_placed(steps: list[Any]) ->
     order = list(queue)
     assert sorted(one.arrival for one in order) == sorted(one.arrival for one in waiting)
     assert served(queue) == order
-    assert not len(queue) and queue.add(run()) == 1
+    assert not len(queue) and not queue._owned and queue.add(run()) == 1
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=100), st.integers(0, 20))
