@@ -17,7 +17,7 @@ waits until that one is answered.
 from __future__ import annotations
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
-from twisted.internet.interfaces import IPushProducer, ISSLTransport
+from twisted.internet.interfaces import IPushProducer, ISSLTransport, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -66,6 +66,8 @@ class Channel(Protocol):  # type: ignore[misc]
 
     def connectionMade(self) -> None:
         self.local_address = getattr(self.transport.getHost(), "host", "")
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.setTcpNoDelay(True)   # a stream's second small write would wait 40 ms for the first one's ACK
         self.transport.registerProducer(self, True)
         self._enter("IDLE", HEAD_S)
         self._site.channels.add(self)

@@ -227,6 +227,12 @@ async def test_all_chunks_of_one_read_are_one_emit(asked: Asked) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_the_end_of_a_long_prompt_does_not_wait_for_an_acknowledgement(asked: Asked) -> None:
+    await asked.ask()
+    assert [reader.getTcpNoDelay() for reader in reactor.getReaders() if hasattr(reader, "connector")] == [True]
+
+
+@pytest_twisted.ensureDeferred
 async def test_a_connection_is_used_again(asked: Asked) -> None:
     call = await asked.ask()
     call.stream_head()

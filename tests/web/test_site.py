@@ -4,8 +4,11 @@ import json
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import ITCPTransport
 from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
 from twisted.logger import capturedLogs
+from zope.interface import implementer
 
 from iop.errors import NoNode
 from iop.keys import SCOPES, KeyRing, make_key
@@ -106,6 +109,19 @@ def test_a_request_is_answered_and_the_connection_kept(world):
     assert answer.headers["x-request-id"].startswith("req_")
     assert not wire.closed
     assert world.answered == [("/echo", 200), ("/things/{id}", 200)]
+
+
+def test_small_writes_do_not_wait_for_the_clients_acknowledgement(world):
+    @implementer(ITCPTransport)
+    class Tcp(StringTransport):
+        delays = True
+
+        def setTcpNoDelay(self, enabled):
+            self.delays = not enabled
+
+    transport = Tcp()
+    world.site.buildProtocol(None).makeConnection(transport)
+    assert not transport.delays
 
 
 def test_a_form_body_is_left_alone(world):

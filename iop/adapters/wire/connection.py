@@ -18,6 +18,7 @@ from typing import Protocol
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from OpenSSL import SSL
 from twisted.internet import error as net
+from twisted.internet.interfaces import ITCPTransport
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
@@ -80,6 +81,10 @@ class Connection(TwistedProtocol):  # type: ignore[misc]
         self._pieces: list[bytes] = []
         self._between = 0
         self._keep = self._whole = self._to_the_close = False
+
+    def connectionMade(self) -> None:
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.setTcpNoDelay(True)   # the last small packet of a long prompt would wait for an ACK
 
     def ask(self, request: bytes, asker: Asker) -> None:
         """Send a request; only while free."""
