@@ -89,6 +89,13 @@ _ERRORS = {MANAGEMENT: "Error", OPENAI: "OpenAIError", ANTHROPIC: "AnthropicErro
 _STREAMS = {OLLAMA: "application/x-ndjson"}      # else Server-Sent Events
 
 
+_HEADERS = {"x-request-id": "of the request: the client's own, or a new one"}
+_RUN_HEADERS = {
+    "x-iop-run-id": "of the run", "x-iop-node": "where it ran", "x-iop-placement": "why there",
+    "x-iop-queue-ms": "how long it waited for a node", "x-iop-overhead-ms": "what the edge took to submit it",
+    "x-iop-warning": "what was left out on the way to the backend"}
+
+
 def _ref(name: str) -> Schema:
     return {"$ref": _REF.format(name=name)}
 
@@ -159,7 +166,10 @@ def _responses(route: Route) -> Schema:
     error = _ref(_ERRORS[route.dialect])
     if "anthropic-version" in route.headers and route.dialect != ANTHROPIC:      # who sends it is told in its own dialect
         error = {"anyOf": [error, _ref(_ERRORS[ANTHROPIC])]}
-    told: Schema = {str(route.success): {"description": HTTPStatus(route.success).phrase, "content": content}}
+    named = _HEADERS | (_RUN_HEADERS if 502 in route.errors else {})
+    told: Schema = {str(route.success): {"description": HTTPStatus(route.success).phrase, "content": content,
+                                         "headers": {name: {"description": says, "schema": _STRING}
+                                                     for name, says in named.items()}}}
     for status in sorted(statuses(route)):
         told[str(status)] = {"description": HTTPStatus(status).phrase, "content": {
             JSON: {"schema": error}}}
