@@ -83,6 +83,12 @@ def test_odd_events_are_passed_on(odd: dict[str, Any]) -> None:
     assert reader.done and json.loads(event.raw) == odd
 
 
+def test_chats_own_end_marker_proves_nothing() -> None:
+    for kind in (ResponsesReader, JoiningResponseReader):
+        reader = kind()
+        assert reader.feed(b"data: [DONE]\n\n") == [] and not reader.done
+
+
 def test_half_an_emoji_in_the_last_event_is_joined() -> None:
     reader = JoiningResponseReader()
     [event] = reader.feed(b'data: {"type":"response.output_item.done","item":{"type":"message","content":[]}}\n\n'

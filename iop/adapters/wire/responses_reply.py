@@ -49,6 +49,9 @@ _decode_response = msgspec.json.Decoder(_Response).decode
 class ResponsesReader(StreamReader):
     """A streaming reply. `done` is the backend's own proof that it is whole: response.completed or response.incomplete."""
 
+    def _is_end(self, payload: bytes) -> bool:
+        return self.done or not payload or payload[:6] == b"[DONE]"      # which some send, and which proves nothing here
+
     def _event(self, payload: bytes, at_us: int) -> RuntimeEvent:
         event = _read_event(payload)
         kind = event.type
@@ -132,7 +135,8 @@ def _read_event(payload: bytes) -> _Event:
     except (msgspec.DecodeError, RecursionError):        # also of other types, and of lone surrogates: half an emoji
         value = decode_leniently(payload)
     kind = value.get("type") if isinstance(value, dict) else None
-    return _Event(type=kind if isinstance(kind, str) else "", response=_Response() if kind in _ENDS else None)
+    kind = kind if isinstance(kind, str) else ""
+    return _Event(type=kind, response=_Response() if kind in _ENDS else None)
 
 
 def _read_response(body: bytes) -> _Response:
