@@ -19,7 +19,9 @@ Header = Callable[[str], str | None]
 
 # Claude Code 2.1.273 and later, with CLAUDE_CODE_GATEWAY_HINT_HEADERS=1: nobody waits at a screen for the later ones.
 _CLASSES = {"main": 0, "subagent": -10, "workflow": -10, "compaction": -20, "auxiliary": -20}
-_SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "x-session-id")
+# Claude Code; codex; opencode and others; Open WebUI where it forwards what it knows of its user.
+_SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "x-session-affinity",
+                    "x-openwebui-chat-id")
 
 
 def affinity_of(principal: str, header: Header, cache_key: object = None, prefix: Iterable[Any] = ()) -> str:
