@@ -24,7 +24,8 @@ def test_the_turns_of_one_chat_belong_together():
 def test_a_named_conversation_is_one_whatever_is_said_in_it():
     named = of(x_claude_code_session_id="s1", prefix=["a"])
     assert named == of(x_claude_code_session_id="s1", prefix=["b"]) == of(cache_key="s1")
-    assert of(session_id="s1") == of(x_session_id="s1") == of(x_session_affinity="s1") == of(x_openwebui_chat_id="s1") == named
+    for header in ("session_id", "x_session_id", "x_session_affinity", "x_openwebui_chat_id"):
+        assert of(**{header: "s1"}) == named
     assert of(cache_key=7, prefix=["a"]) == of(prefix=["a"])
 
 
