@@ -34,7 +34,8 @@ def llamas(llama_server: Callable[..., LlamaServer]) -> dict[str, LlamaServer]:
 @pytest.fixture(scope="module")
 def up(backend: Scripted, llamas: dict[str, LlamaServer], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     targets = [f"--openai={name}={server.api}" for name, server in llamas.items()]
-    started = Up(tmp_path_factory.mktemp("messages") / "state", f"--openai=chats={backend.url}#fake", *targets)
+    started = Up(tmp_path_factory.mktemp("messages") / "state", f"--openai=chats={backend.url}#fake",
+                 "--cli=said=echo said {prompt}", *targets)
     yield started.wait_ready()
     assert started.stop() == 0, started.words()
 
@@ -138,6 +139,14 @@ def test_nothing_is_counted_that_cannot_be(client: anthropic.Anthropic) -> None:
     assert isinstance(error, anthropic.NotFoundError) and "count" in error.message
 
 
+def test_a_program_is_a_model(client: anthropic.Anthropic) -> None:
+    parts: Any = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    with client.messages.stream(model="said", max_tokens=9, messages=parts) as stream:
+        message = stream.get_final_message()
+    assert (message.content[0].text, message.stop_reason) == ("said hi\n", "end_turn")
+    assert isinstance(refusal(lambda: client.messages.count_tokens(model="said", messages=HI)), anthropic.NotFoundError)
+
+
 def test_its_list_of_models(client: anthropic.Anthropic) -> None:
     listed = {model.id: model for model in client.models.list(limit=1000)}
-    assert listed.keys() == {"chats", "hello", "tool", "loop"} and listed["hello"].display_name
+    assert listed.keys() == {"chats", "said", "hello", "tool", "loop"} and listed["hello"].display_name
