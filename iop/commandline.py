@@ -72,7 +72,7 @@ class Command:
     rows: str = ""                  # the key of the result under which that list stands; empty: the result is the list
     text: Callable[[typing.Any], str] | None = None  # how to show the result to people, when it is no table
     verbatim: bool = False          # from its first *word on nothing is an option
-    failed: Callable[[typing.Any], bool] | None = None  # whether a result is one of which exit code 1 tells; None: none is
+    exit_code: Callable[[typing.Any], int] | None = None  # that tells of a result; None: 0 of each
 
     @property
     def summary(self) -> str:

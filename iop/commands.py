@@ -63,12 +63,12 @@ class CommandTable:
     def command(self, function: Callable[..., object] | None = None, *, name: str = "", changes: bool = False,
                 scope: str = "admin", columns: Sequence[object] = (), rows: str = "",
                 text: Callable[[typing.Any], str] | None = None, verbatim: bool = False,
-                failed: Callable[[typing.Any], bool] | None = None) -> typing.Any:
+                exit_code: Callable[[typing.Any], int] | None = None) -> typing.Any:
         """Decorate a function (or coroutine function) as a command; its name's underscores become dashes."""
         def register(f: Callable[..., object]) -> Callable[..., object]:
             word = name or f.__name__.strip("_").replace("_", "-")
             self.commands[word] = Command(word, f, parameters_of(f), inspect.getdoc(f) or "", changes, scope, tuple(columns),
-                                          rows, text, verbatim, failed)
+                                          rows, text, verbatim, exit_code)
             return f
         return register(function) if function is not None else register
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-FAILED, USAGE, NOT_THERE, REFUSED, CANCELLED = 1, 2, 3, 4, 130
+from collections.abc import Mapping
+from typing import Any
+
+FAILED, USAGE, NOT_THERE, REFUSED, NOT_YET, CANCELLED = 1, 2, 3, 4, 5, 130
 CONFIG_REFUSED = 78      # of the services: EX_CONFIG of sysexits.h, starting again cannot help
 
 _EXIT_CODES = {
@@ -19,3 +22,10 @@ _EXIT_CODES = {
 def exit_code(code: str) -> int:
     """The exit code that tells an error's code; 1 for all that has none of its own."""
     return _EXIT_CODES.get(code, FAILED)
+
+
+def verified(found: Mapping[str, Any]) -> int:
+    """The exit code that tells what verifying a run has found (iop.wholeness)."""
+    if found["whole"]:
+        return 0
+    return FAILED if found["faults"] or found["gaps"] else NOT_YET

@@ -13,6 +13,7 @@ from typing import Any
 
 from iop.errors import IOPError
 from iop.events import json_encode
+from iop.exits import NOT_YET, verified
 from iop.runs import ENDINGS
 
 # C0 but newline and tab, DEL, C1, bidi controls, lone surrogates, and the invisible tag characters.
@@ -190,8 +191,9 @@ def counted(number: int, noun: str) -> str:
 
 def findings_text(found: Mapping[str, Any]) -> str:
     """What verifying a run has found (iop.wholeness), a sentence a line."""
-    lines = [f"{found['run_id']} is {'whole' if found['whole'] else 'NOT whole'}: {counted(found['events'], 'event')}, "
-             f"{counted(found['bytes'], 'byte')} of output, digest {found['digest'][:16]}…"]
+    verdict = {0: "is whole", NOT_YET: "has not yet ended"}.get(verified(found), "is NOT whole")
+    lines = [f"{found['run_id']} {verdict}: {counted(found['events'], 'event')}, {counted(found['bytes'], 'byte')} of "
+             f"output, digest {found['digest'][:16]}…"]
     lines += [f"The events {gap['first']} to {gap['last']} ({gap['missing']}) are lost." for gap in found["gaps"]]
     lines += found["faults"]
     if found["checked"] == "numbers" and found["state"] in ENDINGS:

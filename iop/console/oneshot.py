@@ -12,7 +12,7 @@ from iop.commandline import Call
 from iop.commands import Caller, CommandTable
 from iop.console.show import Terminal, error_of, shown_error, shown_items, shown_note, shown_result
 from iop.errors import Cancelled, IOPError
-from iop.exits import FAILED, exit_code
+from iop.exits import exit_code
 from iop.interfaces import IStream
 
 CTRL_C = b"\x03"
@@ -44,8 +44,8 @@ class OneShot:
         if not IStream.providedBy(result):
             if not self._over:
                 self._channel.write_text(shown_result(self._call, result, self._channel.width))
-                failed = self._call.command.failed
-                self._exit(FAILED if failed is not None and failed(result) else 0)
+                code = self._call.command.exit_code
+                self._exit(code(result) if code is not None else 0)
             return
         self._stream = result
         if self._over:

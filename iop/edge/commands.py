@@ -14,6 +14,7 @@ from iop.edge.routes_runs import since_us
 from iop.edge.routes_usage import groupings
 from iop.edge.streams import LifeStream, RunStream, ToldError
 from iop.errors import NoSuchTarget
+from iop.exits import verified
 from iop.interfaces import IEdgeService
 from iop.proto import run_pb2
 from iop.records import GROUPINGS, RunQuery, UsageQuery
@@ -163,7 +164,7 @@ def _look_commands(table: CommandTable, edge: IEdgeService) -> None:
         query = UsageQuery(by=groupings(by), since_us=since_us(since))
         return {"usage": [row.as_dict(GROUPINGS) for row in await edge.usage(query)]}
 
-    @table.command(scope="runs:read", text=rendering.findings_text, failed=lambda found: not found["whole"])
+    @table.command(scope="runs:read", text=rendering.findings_text, exit_code=verified)
     async def verify(caller: Caller, run: str) -> dict[str, Any]:
         """Recompute from history whether it has a run whole.
 

@@ -74,6 +74,13 @@ def test_what_is_missing_is_told_and_the_exit_code_is_1(iop: Any) -> None:
     assert (result.exit_code, json.loads(result.stdout)) == (1, found)
 
 
+def test_a_run_that_has_not_ended_is_exit_code_5_unless_something_is_wrong_already(iop: Any) -> None:
+    result, _ = iop([findings(whole=False, state="running")], "verify", RUN)
+    assert (result.exit_code, result.stdout.split(":")[0]) == (5, f"{RUN} has not yet ended")
+    result, _ = iop([findings(whole=False, state="running", faults=["The events 1.2 to 1.2 are missing."])], "verify", RUN)
+    assert (result.exit_code, result.stdout.split(":")[0]) == (1, f"{RUN} is NOT whole")
+
+
 def test_a_run_that_is_not_there_is_exit_code_3(iop: Any) -> None:
     result, _ = iop([ApiError(404, {"code": "no_such_run", "message": "There is no run with this id."})], "verify", RUN)
     assert result.exit_code == 3

@@ -78,12 +78,12 @@ async def test_a_run_that_fails_exits_1_and_a_refused_one_4(console):
 
 
 @ensure
-async def test_verify_exits_1_unless_the_run_is_whole(console):
+async def test_verify_exits_5_until_the_run_has_ended(console):
     await console.ssh("run", "tiny", "x", "--detach")
     run = console.edge.last
     run.start()
     code, out, err = await console.ssh("verify", run.record.run_id)
-    assert (code, err) == (1, "") and out.startswith(f"{run.record.run_id} is NOT whole: ") and "It has not ended" in out
+    assert (code, err) == (5, "") and out.startswith(f"{run.record.run_id} has not yet ended: ")
     run.end("completed")
     code, out, err = await console.ssh("verify", run.record.run_id, "--json")
     assert (code, err, json.loads(out)["whole"]) == (0, "", True)

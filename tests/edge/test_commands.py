@@ -238,7 +238,7 @@ def test_a_run_is_verified(edge, run):
     assert (found["whole"], found["events"], found["bytes"]) == (True, 2, 2)
     command = edge_commands(edge).commands["verify"]
     assert command.text(found).startswith(f"{run_id} is whole: 2 events, 2 bytes of output, digest ")
-    assert not command.failed(found) and command.failed(found | {"whole": False})
+    assert command.exit_code(found) == 0 and command.exit_code(found | {"whole": False, "faults": ["a hole"]}) == 1
 
 
 def test_usage_is_told_by_what_was_asked_for(edge, run):
