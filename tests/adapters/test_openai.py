@@ -230,6 +230,7 @@ async def test_all_chunks_of_one_read_are_one_emit(asked: Asked) -> None:
 async def test_the_end_of_a_long_prompt_does_not_wait_for_an_acknowledgement(asked: Asked) -> None:
     await asked.ask()
     assert [reader.getTcpNoDelay() for reader in reactor.getReaders() if hasattr(reader, "connector")] == [True]
+    asked.run.execution.stop(Cancelled())
 
 
 @pytest_twisted.ensureDeferred
