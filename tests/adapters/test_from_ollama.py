@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iop.adapters.wire import from_completions, from_ollama
-from iop.adapters.wire.to_ollama import from_openai
+from iop.adapters.wire.ollama_embed import embed_body
+from iop.adapters.wire.to_ollama import from_openai, unsaid
 from iop.errors import InvalidRequest
 
 USER = [{"role": "user", "content": "hi"}]
@@ -139,3 +140,22 @@ def test_a_completion_is_told_as_a_chat(body: dict[str, Any], words: list[str]) 
 def test_a_prompt_that_is_not_one_text_cannot_be_a_chat(prompt: Any) -> None:
     with pytest.raises(InvalidRequest):
         from_completions.to_chat({"prompt": prompt}, "m")
+
+
+@given(st.dictionaries(st.sampled_from(
+    ["messages", "n", "stop", "tools", "tool_choice", "response_format", "reasoning_effort", "chat_template_kwargs", "stream",
+     "temperature", "max_tokens", "logit_bias"]), json_values, max_size=6))
+def test_whatever_chat_comes_is_told_to_ollama_or_refused(body: dict[str, Any]) -> None:
+    try:
+        json.dumps(from_openai(body, "m", {"num_ctx": 9}, "5m"))
+        assert all(isinstance(sentence, str) for sentence in unsaid(body))
+    except InvalidRequest:
+        pass
+
+
+@given(st.dictionaries(st.sampled_from(["input", "encoding_format", "dimensions"]), json_values, max_size=3))
+def test_whatever_is_to_be_embedded_is_told_to_ollama_or_refused(body: dict[str, Any]) -> None:
+    try:
+        json.dumps(embed_body(body, "m", {"num_ctx": 9}, "5m"))
+    except InvalidRequest:
+        pass
