@@ -17,6 +17,7 @@ from iop.adapters.ollama import OllamaSettings
 from iop.adapters.openai import OpenAISettings
 from iop.adapters.vllm import VllmSettings
 from iop.keys import KeyLimits
+from iop.servers import ServerSpec
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "configuration.md").read_text()
 REQUIRED = "*required*"
@@ -80,6 +81,10 @@ def test_every_key_of_a_target_stands_there():
 
 def test_every_limit_of_a_key_stands_there():
     assert documented("keys.yaml") == settings(KeyLimits)
+
+
+def test_every_setting_of_a_server_stands_there():
+    assert documented("serve") == settings(ServerSpec)
 
 
 @pytest.mark.parametrize(("adapter", "kind"), [("cli", CliSettings), ("openai", OpenAISettings), ("ollama", OllamaSettings),

@@ -36,6 +36,10 @@ class Receiver(Protocol):
     def reply_ended(self, error: IOPError | None) -> None: ...
 
 
+class TooSlow(UpstreamError):
+    """The backend did not answer in time; it may be at it still."""
+
+
 class Exchange:
     """See the module. From the request on, `first_byte_s` runs to the reply's head and `first_token_s` to the first
     `heard()`; `idle_s` runs between two of them.
@@ -173,4 +177,4 @@ class Exchange:
         if self._paused or left > 0:
             self._timer = self._clock.callLater(left if left > 0 else self._idle_s, self._too_late)
             return
-        self.abort(UpstreamError(f"The backend was too slow: {self._limit}.", retryable=True))
+        self.abort(TooSlow(f"The backend was too slow: {self._limit}.", retryable=True))

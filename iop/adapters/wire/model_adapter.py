@@ -93,8 +93,7 @@ class ModelAdapter:
         by_bytes = settings.idle_by == "bytes"
         if settings.serve is not None:
             owned = OwnedRun(spec, sink, asked, settings.serve.id, idle_by_bytes=by_bytes)
-            owned.begin_at(self._tools.servers, settings.serve, partial(self._ask_owned, spec, settings), self._tools.clock,
-                           settings.first_byte_s)
+            owned.begin_at(self._tools.servers, settings.serve, partial(self._ask_owned, spec, settings))
             return owned
         run = ModelRun(spec, sink, asked, settings.url, idle_by_bytes=by_bytes)
         run.finished.addCallback(self._ended, spec.target)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -20,7 +19,7 @@ from twisted.python.failure import Failure
 
 from iop import events
 from iop.adapters.wire.asked import Asked
-from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.adapters.wire.exchange import Exchange, Receiver, TooSlow
 from iop.adapters.wire.model_run import ModelRun
 from iop.errors import IOPError
 from iop.interfaces import IServers, IServerUse
@@ -40,10 +39,9 @@ class OwnedRun(ModelRun):
     _use: IServerUse | None = None
     _times_again = 0
 
-    def begin_at(self, servers: IServers, server: ServerSpec, ask: AskAt, clock: Any, first_byte_s: float) -> None:
-        """`ask(url, ...)` sends the request to the server, once it is ready; it has that long to answer."""
+    def begin_at(self, servers: IServers, server: ServerSpec, ask: AskAt) -> None:
+        """`ask(url, ...)` sends the request to the server, once it is ready."""
         self._servers, self._server, self._ask_at = servers, server, ask
-        self._clock, self._first_byte_s = clock, first_byte_s
         self.finished.addBoth(self._release)
         self._load()
 
@@ -62,7 +60,6 @@ class OwnedRun(ModelRun):
         if self._stopped is not None:
             self._end_with(self._stopped)
             return
-        self._asked_s = self._clock.seconds()
         self.begin(partial(self._ask_at, use.url))
         if self._paused:
             self._pause()
@@ -90,9 +87,8 @@ class OwnedRun(ModelRun):
 
     def _may_ask_again(self, error: IOPError) -> bool:
         """It got no answer, not even a slow one, and nobody wants its end."""
-        slow = self._clock.seconds() - self._asked_s >= self._first_byte_s
-        return (error.retryable and self._status == 0 and not slow and self._stopped is None and self._spec.may_repeat
-                and self._times_again < AGAIN)
+        return (error.retryable and not isinstance(error, TooSlow) and self._status == 0 and self._stopped is None
+                and self._spec.may_repeat and self._times_again < AGAIN)
 
     def _release(self, ending: object) -> object:
         use, self._use = self._use, None
