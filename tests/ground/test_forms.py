@@ -44,7 +44,8 @@ def test_what_looks_like_a_field_within_a_files_bytes_is_none():
 
 
 @pytest.mark.parametrize("body", [
-    b"", b"--XX", b"--XX\r\n", form(field("a", b"\r\n--XXY\r\n" + field("model", b"a"))), form(field("model", b"a"), field("model", b"b")), form(b"no head"),
+    b"", b"--XX", b"--XX\r\n", form(field("a", b"\r\n--XXY\r\n" + field("model", b"a"))),
+    form(field("model", b"a"), field("model", b"b")), form(b"no head"),
     form(b'Content-Disposition: form-data; name="model"; name="other"\r\n\r\nx'), form(field("model", b"x" * 5000)),
     form(field("model", b"\xff")), form(field("model", b"a"))[:-8], b"--XY\r\n" + field("model", b"a") + b"\r\n--XY--"])
 def test_what_could_be_read_in_two_ways_is_refused(body):
