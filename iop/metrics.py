@@ -7,6 +7,7 @@ is counted under `other`.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from iop.interfaces import IEdgeService
 from iop.proto import node_pb2
+from iop.run_metrics import RunMetrics
 
 disable_created_metrics()    # they double the series, and the library knows no smaller switch than the process
 
@@ -82,13 +84,12 @@ class Metrics:
         self._first_output = Histogram("iop_http_time_to_first_output_seconds",
                                        "From the head of a request to the first output of its stream.", ["route"],
                                        buckets=_SECONDS, registry=self.registry)
-        self._ended = Counter("iop_runs_ended", "Runs that have ended, by outcome code and adapter.", ["code", "adapter"],
-                              registry=self.registry)
+        self._runs = RunMetrics(self.registry, lambda adapter, target: (self._adapter(adapter), self._target(target)))
         self._events = Counter("iop_lifecycle_events", "Lifecycle events by kind.", ["kind"], registry=self.registry)
         self._http_children: dict[tuple[str, int], Any] = {}
         self._second_children: dict[str, Any] = {}
         self._first_children: dict[str, Any] = {}
-        self._code, self._adapter, self._kind, self._node = Capped(), Capped(), Capped(), Capped()
+        self._code, self._adapter, self._target, self._kind, self._node = Capped(), Capped(), Capped(), Capped(), Capped()
         self._stop: Callable[[], object] | None = None
 
     def start(self) -> None:
@@ -101,11 +102,11 @@ class Metrics:
             self._stop = None
 
     def happened(self, event: node_pb2.EdgeNodeEvent) -> None:
-        """Count a lifecycle event; a run's ending tells its code and adapter in its detail."""
+        """Count a lifecycle event; a run's ending tells its figures in its detail."""
         self._events.labels(self._kind(event.kind)).inc()
         if event.kind == "run_ended":
             detail = _detail(event)
-            self._ended.labels(self._code(str(detail.get("code", ""))), self._adapter(str(detail.get("adapter", "")))).inc()
+            self._runs.ended(self._code(str(detail.get("code", ""))), detail)
 
     def http_answered(self, route: str, method: bytes, status: int, seconds: float) -> None:
         """Count an answer. `route` is the table's pattern, so its values are as many as there are routes."""
@@ -141,6 +142,7 @@ class Metrics:
             GaugeMetricFamily("iop_nodes_up", "Nodes whose link is up.", health["nodes_up"]),
             GaugeMetricFamily("iop_runs_open", "Runs that have not ended.", health["runs_open"]),
             *self._of_nodes(),
+            *self._of_targets(),
             *self._of_machines(),
             *self._of_links(),
         ]
@@ -159,6 +161,23 @@ class Metrics:
             draining.add_metric([name], float(view.draining))
             running.add_metric([name], view.running)
         return [up, draining, running]
+
+    def _of_targets(self) -> list[Metric]:
+        """What is under way at each target, and whether any node is ready for it, over all nodes."""
+        running, ready = Counts(), Counts()
+        for view in self._edge.nodes():
+            for one in view.targets:
+                name = self._adapter(one.adapter), self._target(one.target)
+                running[name] += one.running
+                ready[name] += one.ready
+        families = []
+        for family, what, counts in (("iop_runs_in_flight", "Runs placed on a node and not ended.", running),
+                                     ("iop_target_nodes_ready", "Nodes that are ready for runs of the target.", ready)):
+            gauge = GaugeMetricFamily(family, what, labels=["adapter", "target"])
+            for name, count in counts.items():
+                gauge.add_metric(list(name), count)
+            families.append(gauge)
+        return families
 
     def _of_machines(self) -> list[Metric]:
         """What the nodes' machines have to do, whoever gave it them."""

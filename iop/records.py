@@ -51,6 +51,18 @@ class RunRecord(msgspec.Struct, kw_only=True):
     def ended(self) -> bool:
         return self.ended_us != 0
 
+    def figures(self) -> dict[str, float]:
+        """How long it took and what it used, for those who add up ended runs (seconds, tokens); without what is not known."""
+        told: dict[str, float] = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens,
+                                  "cached_tokens": self.cached_tokens, "whole_s": self.ended_us - self.created_us}
+        if self.placed_us:
+            told["queue_s"] = self.placed_us - self.created_us
+        if self.first_output_us:
+            told["first_output_s"] = self.first_output_us - self.created_us
+            if self.completion_tokens > 1:
+                told["token_s"] = (self.ended_us - self.first_output_us) / (self.completion_tokens - 1)
+        return {name: round(value / 1e6, 6) if name.endswith("_s") else value for name, value in told.items() if value > 0}
+
     def as_dict(self) -> dict[str, object]:
         """The run as the contract shows it."""
         outcome = run_pb2.Outcome.FromString(self.outcome) if self.outcome else None

@@ -277,7 +277,8 @@ class Dispatcher:
         self._waiting.leave(run)
         run.forget_deadline()
         self._bus.tell("run_ended", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
-                       state=run.record.state, code=outcome.code, adapter=run.record.adapter, target=run.record.target)
+                       state=run.record.state, code=outcome.code, adapter=run.record.adapter, target=run.record.target,
+                       **run.record.figures())
         if self._slots.release(run.record):
             self.pump()
 

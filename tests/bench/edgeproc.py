@@ -109,7 +109,7 @@ def more_series(count: int) -> None:
     def started(self: Metrics) -> None:
         start(self)
         for number in range(count):
-            self._ended.labels(f"code_{number // 100}", f"adapter_{number % 100}").inc()
+            self._runs.ended(f"code_{number // 100}", {"adapter": "vllm", "target": f"model_{number % 100}"})
 
     Metrics.start = started
 

@@ -14,6 +14,7 @@ from iop.edge.openapi import statuses
 from iop.edge.routes import make_site
 from iop.keys import SCOPES, KeyRing, make_key
 from iop.metrics import Capped, Metrics
+from iop.records import RunRecord
 from iop.testing.edge import FakeEdge, script
 from iop.testing.web import Wire
 from iop.web.route import PUBLIC
@@ -128,16 +129,38 @@ def test_alive_is_told_also_when_it_is_not_ready(world):
 
 
 def test_the_figures_tell_of_nodes_runs_and_requests(world):
-    world.edge.happened("run_ended", detail=b'{"code": "ok", "adapter": "cli"}')
-    world.edge.happened("run_ended", detail=b'{"code": "ok", "adapter": "cli"}')
+    world.edge.happened("run_ended", detail=b'{"code": "ok", "adapter": "cli", "target": "t"}')
+    world.edge.happened("run_ended", detail=b'{"code": "ok", "adapter": "cli", "target": "t"}')
     world.call("GET", "/api/v1/nodes")
     world.call("GET", "/api/v1/nodes/nobody")
     text = world.call("GET", "/metrics").body.decode()
-    assert 'iop_runs_ended_total{adapter="cli",code="ok"} 2.0' in text
+    assert 'iop_runs_ended_total{adapter="cli",code="ok",target="t"} 2.0' in text
     assert 'iop_http_requests_total{route="/api/v1/nodes/{node_id}",status="404"} 1.0' in text
     assert 'iop_node_up{node="n1"} 1.0' in text
     assert "iop_reactor_lag_seconds 0.0005" in text
     assert "iop_nodes_up 1.0" in text
+
+
+def test_the_figures_tell_how_long_runs_take_and_what_they_use(world):
+    record = RunRecord(run_id="r", state="completed", adapter="openai", target="qwen", created_us=1_000_000,
+                       placed_us=1_500_000, first_output_us=2_000_000, ended_us=4_000_000, prompt_tokens=7,
+                       completion_tokens=11)
+    detail = {"code": "ok", "adapter": "openai", "target": "qwen", **record.figures()}
+    world.edge.happened("run_ended", detail=msgspec.json.encode(detail))
+    lines = world.call("GET", "/metrics").body.decode().splitlines()
+    of = 'adapter="openai",target="qwen"'
+    assert f"iop_run_queue_time_seconds_sum{{{of}}} 0.5" in lines
+    assert f"gen_ai_server_time_to_first_token_seconds_sum{{{of}}} 1.0" in lines
+    assert f"gen_ai_server_time_per_output_token_seconds_sum{{{of}}} 0.2" in lines
+    assert f"gen_ai_server_request_duration_seconds_sum{{{of}}} 3.0" in lines
+    assert 'gen_ai_client_token_usage_total{adapter="openai",gen_ai_token_type="output",target="qwen"} 11.0' in lines
+    assert not any(line.startswith("gen_ai_client_token_usage_total") and "input_cached" in line for line in lines)
+
+
+def test_the_figures_tell_what_is_under_way_at_each_target(world):
+    lines = world.call("GET", "/metrics").body.decode().splitlines()
+    told = {line.split("{")[0] for line in lines if line.startswith(("iop_runs_in_flight{", "iop_target_nodes_ready{"))}
+    assert told == {"iop_runs_in_flight", "iop_target_nodes_ready"}
 
 
 def test_the_figures_tell_why_links_were_refused(world):
@@ -154,7 +177,7 @@ def test_no_outside_word_becomes_a_label(world):
         world.call("GET", f"/made/up/{number}")
     text = world.call("GET", "/metrics").body.decode()
     assert text.count("\niop_runs_ended_total{") == 201
-    assert 'code="other"} 100.0' in text
+    assert 'code="other",target=""} 100.0' in text
     assert "made" not in text
 
 
