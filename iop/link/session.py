@@ -32,6 +32,7 @@ from google.protobuf.message import DecodeError
 
 from iop.errors import LocalProtocolError, RemoteProtocolError, TooLarge
 from iop.link.caps import HARMLESS_BYTES, TooMany, check_for
+from iop.link.frames import KINDS, framed, pack
 from iop.link.limits import GREETING_BYTES, PINGS_A_SWEEP, agreed
 from iop.link.parts import Transfers, split
 from iop.link.seal import SEAL_BYTES
@@ -88,9 +89,6 @@ RECEIVES: Mapping[tuple[str, State], frozenset[str]] = {
 _MOVES = {"hello": State.WAITING, "welcome": State.AUTHENTICATED, "reject": State.CLOSED, "goodbye": State.DRAINING}
 _MOVING = frozenset((*_MOVES, "runs_report", "verdicts", "part"))
 
-_KINDS = {field.name: field for field in Frame.DESCRIPTOR.oneofs_by_name["kind"].fields}
-KINDS = tuple(_KINDS)
-_TYPES = {kind: type(getattr(Frame(), kind)) for kind in KINDS}
 _CHECKS = {kind: check_for(kind) for kind in KINDS}
 _Table = dict[str, Callable[[Any], None]]
 _NOTHING: _Table = {}
@@ -101,30 +99,6 @@ def _tables(allowed: Mapping[tuple[str, State], frozenset[str]]) -> dict[tuple[s
 
 
 _SENDABLE, _RECEIVABLE = _tables(SENDS), _tables(RECEIVES)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_TAGS = {kind: _varint(field.number << 3 | 2) for kind, field in _KINDS.items()}
-
-
-def pack(kind: str, message: Any) -> bytes:
-    """The encoded Frame of a message, without copying the message into one."""
-    if message.__class__ is not _TYPES[kind]:
-        raise LocalProtocolError(f"A frame of kind {kind} cannot hold a {type(message).__name__}.")
-    return framed(kind, message.SerializeToString())
-
-
-def framed(kind: str, packed: bytes) -> bytes:
-    """The encoded Frame around an encoded message."""
-    return _TAGS[kind] + _varint(len(packed)) + packed
 
 
 class Session:

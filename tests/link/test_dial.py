@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from iop.errors import ConfigError, LinkDown, LinkRefused, RemoteProtocolError
 from iop.link.dial import LinkDialer
-from iop.link.session import pack
+from iop.link.frames import pack
 from iop.link.sweep import Sweep
 from iop.proto.link_pb2 import Frame, Hello, Reject, RunsReport, Welcome
 from iop.testing.links import Recorder

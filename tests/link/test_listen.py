@@ -11,12 +11,12 @@ from zope.interface import implementer
 
 from iop.errors import AuthFailed, HistoryUnavailable, LinkRefused
 from iop.interfaces import IGreeter
+from iop.link.frames import pack
 from iop.link.gate import Gate, source_of
 from iop.link.limits import default_limits
 from iop.link.listen import LinkListener
 from iop.link.peers import Peers
 from iop.link.seal import sealed
-from iop.link.session import pack
 from iop.proto.link_pb2 import Frame, Hello, Ping
 from iop.testing.links import LinkPair, OpenGreeter, Recorder, Wire
 

@@ -12,7 +12,8 @@ from zope.interface.verify import verifyObject
 
 from iop.errors import LinkDown, LocalProtocolError, RemoteProtocolError
 from iop.interfaces import IGreeter, ILink, ILinkHandler
-from iop.link.session import KINDS, State, pack
+from iop.link.frames import KINDS, pack
+from iop.link.session import State
 from iop.proto import run_pb2
 from iop.proto.link_pb2 import Frame, Hello, Ping, RunsReport, Verdicts
 from iop.testing.links import LinkPair, OpenGreeter, Recorder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iop.errors import RemoteProtocolError
+from iop.link.frames import pack
 from iop.link.seal import SEAL_BYTES, Seals, sealed
-from iop.link.session import pack
 from iop.proto.link_pb2 import Frame, Hello
 from iop.proto.run_pb2 import EventBatch, RuntimeEvent
 

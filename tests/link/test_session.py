@@ -11,8 +11,9 @@ from iop.errors import LocalProtocolError, ProtocolError, RemoteProtocolError, T
 from iop.link import caps
 from iop.link import session as session_module
 from iop.link.caps import require_native_protobuf
+from iop.link.frames import KINDS, pack
 from iop.link.limits import default_limits
-from iop.link.session import DIALER, GREETED, KINDS, LISTENER, OVER, RECEIVES, SENDS, Session, State, pack
+from iop.link.session import DIALER, GREETED, LISTENER, OVER, RECEIVES, SENDS, Session, State
 from iop.proto import node_pb2, run_pb2
 from iop.proto.link_pb2 import Frame, Goodbye, Hello, Part, Ping, Reject, RunReport, RunsReport, Verdicts, Welcome
 
