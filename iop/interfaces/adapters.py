@@ -121,6 +121,8 @@ class IOutlives(Interface):
 class IHealth(Interface):
     """An IAdapter that can tell whether its backend is there."""
 
+    doubtful = Attribute("bool: runs have shown what a check would tell; it is better not to wait for the next round.")
+
     def check():
         """A Deferred of {target name: TargetHealth (iop.servers)}. Never fails, takes at most 5 s."""
 

@@ -87,7 +87,8 @@ class HealthWatch:
         if whole:
             self._whole_round_s = self._clock.seconds() + CHECK_EVERY_S
         return gatherResults([self._check(backend) for backend in list(self._backends().values())
-                              if IHealth.providedBy(backend.adapter) and (whole or self._away(backend))])
+                              if IHealth.providedBy(backend.adapter)
+                              and (whole or self._away(backend) or IHealth(backend.adapter).doubtful)])
 
     def _away(self, backend: Backend) -> bool:
         return any(self.of(backend, target).why_not for target in backend.targets)
@@ -134,6 +135,8 @@ def target_health(checked: TargetHealth, target: OfferedTarget, servers: IServer
         return checked
     state = servers.state(target.server)
     why_not = "" if state in SERVER_STATES else state
+    if state == "warm" and checked.warm:
+        why_not = checked.why_not        # it is there, and the runs on it fail
     return TargetHealth(why_not, warm=state == "warm", context_tokens=checked.context_tokens)
 
 

@@ -27,9 +27,10 @@ def opened(at: float = 0.0) -> Breaker:
 def test_failures_in_a_row_make_it_not_ready_with_the_reason() -> None:
     breaker = Breaker()
     for _ in range(FAILURES - 1):
-        breaker.ended("failed", BROKEN, 0)
+        assert not breaker.ended("failed", BROKEN, 0)
     assert breaker.checked("", 0) == ""
-    breaker.ended("failed", BROKEN, 0)
+    assert breaker.ended("failed", BROKEN, 0), "that is news"
+    assert not breaker.ended("failed", BROKEN, 1)
     assert "head_dim" in breaker.checked("", 1) and "health check passes" in breaker.checked("", 1)
 
 
@@ -40,7 +41,7 @@ def test_one_that_completes_begins_the_row_anew() -> None:
         breaker.ended("completed", Outcome(code="ok"), 0)
     assert breaker.checked("", 0) == ""
     breaker = opened()
-    breaker.ended("completed", Outcome(code="ok"), 0)
+    assert breaker.ended("completed", Outcome(code="ok"), 0), "that is news"
     assert breaker.checked("", 0) == ""
 
 
@@ -107,7 +108,9 @@ async def test_a_server_that_is_healthy_and_answers_nothing_is_told_as_not_ready
             sink = Sink()
             sink.execution = run.execution = run.adapter.execute(run.execution._spec, sink)
             run.execution.finished.addCallback(run._finished)
+    assert run.adapter.doubtful, "the node is told at once, not at the next round"
     asking = run.adapter.check()
+    assert not run.adapter.doubtful
     await until(lambda: len(upstream.calls) == FAILURES + 1)
     assert upstream.requests[-1][0] == "GET /health HTTP/1.1"
     upstream.calls[-1].whole(b"")

@@ -89,6 +89,7 @@ class HandAdapter:
         self.runs: list[HandRun] = []
         self.closed = 0
         self.health: dict[str, str] = {}
+        self.doubtful = False
         self.stops = True
         self.outlive = False                  # its runs outlive the node
         self.fails: Exception | None = None

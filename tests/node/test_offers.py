@@ -10,7 +10,7 @@ from iop.adapters import cli
 from iop.errors import AdapterError
 from iop.interfaces import IOffersInput
 from iop.node.offers import Offers
-from iop.node.status import HealthWatch, node_status
+from iop.node.status import AWAY_EVERY_S, CHECK_EVERY_S, HealthWatch, node_status
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
 from iop.proto.run_pb2 import Limits
 from tests.node.fakes import HandFactory, House, config, make_tools, target
@@ -194,7 +194,8 @@ def test_a_node_tells_of_each_target_whether_its_runs_take_input(factory: type[H
     bench.factory = factory()
     bench.apply(config(target("a")))
     watch = HealthWatch(Clock(), lambda: bench.offers.backends, lambda: None)
-    told = node_status(bench.offers.backends, watch, policy_mode="guided", draining=False, labels={}, facts={})
+    told = node_status(bench.offers.backends, watch, bench.tools.servers, policy_mode="guided", draining=False, labels={},
+                       facts={})
     state = told.adapters[0].targets[0]
     assert state.HasField("takes_input") and state.takes_input is takes
 
@@ -203,3 +204,20 @@ def test_a_program_takes_input_where_its_target_says_so() -> None:
     settings = [cli.factory.settings(TargetConfig(name="t", settings=text)) for text in (
         b'{"argv": ["cat"]}', b'{"argv": ["cat"], "input": "open"}')]
     assert [cli.factory.takes_input(one) for one in settings] == [False, True]
+
+
+def test_a_backend_whose_runs_show_that_it_is_broken_is_looked_at_soon() -> None:
+    bench, clock, told = Bench(), Clock(), []
+    bench.apply(config(target("a")))
+    watch = HealthWatch(clock, lambda: bench.offers.backends, lambda: told.append(clock.seconds()))
+    watch.start()
+    clock.advance(AWAY_EVERY_S)
+    clock.advance(CHECK_EVERY_S)
+    before, adapter = len(told), bench.factory.built[0]
+    adapter.health["a"] = "Its runs fail."
+    clock.advance(AWAY_EVERY_S)
+    assert len(told) == before, "it is not looked at in each short round"
+    adapter.doubtful = True
+    clock.advance(AWAY_EVERY_S)
+    assert len(told) == before + 1 and watch.of(bench.offers.backends["hand"], "a").why_not == "Its runs fail."
+    watch.stop()

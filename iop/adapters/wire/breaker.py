@@ -25,16 +25,20 @@ class Breaker:
         self._open_until = 0.0
         self._away = False
 
-    def ended(self, kind: str, outcome: Outcome, now: float) -> None:
-        """How a run ended. Only what the backend itself broke counts: a refusal of 4xx, a cancel or a limit says nothing."""
+    def ended(self, kind: str, outcome: Outcome, now: float) -> bool:
+        """How a run ended; whether that opened or closed it. Only what the backend itself broke counts: a refusal of 4xx, a
+        cancel or a limit says nothing.
+        """
+        was_open = self._open_until > now
         if kind == "completed":
             self._close()
         elif kind == "failed" and _is_broken(outcome):
             self._failures += 1
             self._last = outcome.message
-            if self._failures >= FAILURES and now >= self._open_until:
+            if self._failures >= FAILURES and not was_open:
                 self._open_until = now + self._pause_s
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return was_open is not (self._open_until > now)
 
     def checked(self, why_not: str, now: float) -> str:
         """The answer of a health check, "" for ready, as it may be told."""

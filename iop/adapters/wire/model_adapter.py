@@ -82,6 +82,7 @@ class ModelAdapter:
         self._clients = {limit: HttpClient(tools.reactor, tools.clock, connect_s=limit)
                          for limit in {settings.connect_s for settings in targets.values()}}
         self._breakers = {name: Breaker() for name in targets}
+        self.doubtful = False
 
     def execute(self, spec: ExecutionSpec, sink: IRunSink) -> Execution:
         settings: Any = spec.settings                # our own factory made it
@@ -93,6 +94,7 @@ class ModelAdapter:
         by_bytes = settings.idle_by == "bytes"
         if settings.serve is not None:
             owned = OwnedRun(spec, sink, asked, settings.serve.id, idle_by_bytes=by_bytes)
+            owned.finished.addCallback(self._ended, spec.target)
             owned.begin_at(self._tools.servers, settings.serve, partial(self._ask_owned, spec, settings))
             return owned
         run = ModelRun(spec, sink, asked, settings.url, idle_by_bytes=by_bytes)
@@ -120,11 +122,12 @@ class ModelAdapter:
 
     def _ended(self, ending: tuple[str, Outcome], target: str) -> tuple[str, Outcome]:
         breaker = self._breakers.get(target)
-        if breaker is not None:
-            breaker.ended(*ending, self._tools.clock.seconds())
+        if breaker is not None and breaker.ended(*ending, self._tools.clock.seconds()):
+            self.doubtful = True
         return ending
 
     def check(self) -> Deferred[dict[str, TargetHealth]]:
+        self.doubtful = False
         names = list(self._targets)
         asked = [self._health(name, self._targets[name]) for name in names]
         return gatherResults(asked).addCallback(lambda found: dict(zip(names, found, strict=True)))
@@ -134,10 +137,11 @@ class ModelAdapter:
             return self._check(settings).addCallback(self._checked, name)
         state = self._tools.servers.state(settings.serve)
         if state != "warm":
-            known = state in ("cold", "starting")
-            return succeed(TargetHealth("" if known else state, warm=False))
+            self._checked(TargetHealth(state), name)         # what comes after it has not failed yet
+            return succeed(TargetHealth("" if state in ("cold", "starting") else state, warm=False))
         asked = self._check(self._placed(settings))
-        return asked.addCallback(lambda found: TargetHealth("", warm=True, context_tokens=found.context_tokens))
+        asked.addCallback(lambda found: TargetHealth(warm=True, context_tokens=found.context_tokens))
+        return asked.addCallback(self._checked, name)
 
     def _checked(self, found: TargetHealth, name: str) -> TargetHealth:
         why_not = self._breakers[name].checked(found.why_not, self._tools.clock.seconds())
