@@ -38,7 +38,7 @@ class History:
 
     While the database is gone, what a person or program waits for (create_run, update_run, audit, put_session) fails with
     HistoryUnavailable after 5 s; create_run and audit are then withdrawn, the others stay in their place in the queue.
-    Batches and lifecycle events wait until it is back. `available` and `on_change` tell of it.
+    Batches and lifecycle events wait until it is back. `available` tells of it.
     """
 
     def __init__(self, url: str, reactor: Any) -> None:
@@ -50,15 +50,6 @@ class History:
     def available(self) -> bool:
         """Whether the last commit went through."""
         return self._store.available
-
-    @property
-    def on_change(self) -> Any:
-        """Called with `available` whenever it changes; None, or set by whoever watches."""
-        return self._store.on_change
-
-    @on_change.setter
-    def on_change(self, callback: Any) -> None:
-        self._store.on_change = callback
 
     def open(self) -> Deferred:
         return self._store.open()

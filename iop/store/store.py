@@ -30,7 +30,7 @@ PATIENCE_S = 5.0                 # of callers who wait for a commit before they 
 
 
 class Store:
-    """One database. `available` tells whether the last commit went through; `on_change(available)` when that changes.
+    """One database. `available` tells whether the last commit went through.
 
     `prepare(connection)` and `carry_out(connection, writes)` run on the writer's thread: after each connect, and inside
     each transaction. `came_too_late(write)` is called when a withdrawn write was committed all the same.
@@ -54,7 +54,6 @@ class Store:
         self._reading = self._writing if shares_connection(url) else Work(reactor)
         self._threads: list[Deferred] = []
         self.available = False
-        self.on_change: Callable[[bool], None] | None = None
 
     # --- life ---
 
@@ -155,24 +154,17 @@ class Store:
         else:
             self.log.error("{line}: {reason} {backlog} writes wait", line=self._line, reason=reason,
                            backlog=self._writing.backlog)
-        self._set_available(available)
+        self.available = available
 
     def _overdue(self) -> None:
         """The thread has not come back with an answer, good or bad: the database hangs."""
         if self.available:
             self.log.error("{line}: no answer from the database; {backlog} writes wait", line=self._line,
                            backlog=self._writing.backlog)
-            self._set_available(False)
+            self.available = False
 
     def _answered(self, committed: bool) -> None:
-        if committed and not self.available:
-            self._set_available(True)
-
-    def _set_available(self, available: bool) -> None:
-        if available != self.available:
-            self.available = available
-            if self.on_change is not None:
-                self.on_change(available)
+        self.available = self.available or committed
 
     # --- work ---
 

@@ -34,7 +34,6 @@ class NothingKept:
     """A history that takes everything and keeps nothing: what the rest of the edge costs."""
 
     available = True
-    on_change = None
 
     def __init__(self, url: str, clock: object) -> None:
         self._events = 0

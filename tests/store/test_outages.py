@@ -53,8 +53,18 @@ async def until(condition, seconds: float = 20.0) -> None:
 
 
 def watch(history: History) -> list[bool]:
+    """`available` whenever it has changed."""
     changes: list[bool] = []
-    history.on_change = changes.append
+
+    class Watched(store.Store):
+        """The store of this history from now on."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "available" and value is not self.available:
+                changes.append(bool(value))
+            super().__setattr__(name, value)
+
+    history._store.__class__ = Watched
     return changes
 
 
