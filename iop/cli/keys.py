@@ -31,7 +31,7 @@ class NoSuchKey(NotFound):
                                                 "iop keys new node laptop", "iop keys list",
                                                 "iop keys set KEYID --tokens-per-day 1000000", "iop keys revoke KEYID"))
 def keys_group() -> None:
-    """Make, list and revoke API keys and node tokens. Works on the edge's own files: run it where the edge runs."""
+    """Make, limit, list and revoke API keys and node tokens. Works on the edge's own files: run it where the edge runs."""
 
 
 @keys_group.command("new", short_help="Make a key, and print it once.", epilog=examples(
