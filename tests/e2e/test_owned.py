@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -161,6 +162,34 @@ def test_after_a_node_was_killed_the_server_is_taken_up_again(up: Up, client: op
     eventually(lambda: up.is_ready() and up.ready["node_pids"] != before, "the node is started again")
     eventually(lambda: _answers(client), "the node answers again")
     assert server("count") == [pid]
+
+
+def test_a_node_that_is_started_again_in_place_keeps_its_servers(up: Up, client: openai.OpenAI):
+    assert chat(client, "count")
+    [pid] = server("count")
+    assert up.iop("node", "restart").returncode == 0, up.words()
+    eventually(lambda: _answers(client), "the node answers again")
+    assert server("count") == [pid]
+
+
+def test_a_person_sees_the_models_loads_one_and_unloads_it(up: Up):
+    rows = {row["target"]: row for row in json.loads(up.iop("node", "models", "--json").stdout)}
+    assert rows["openai/hello"]["state"] == "cold"
+    told = up.iop("node", "load", "hello")
+    assert told.returncode == 0 and "hello is there" in told.stdout, told.stderr
+    rows = {row["target"]: row for row in json.loads(up.iop("node", "models", "--json").stdout)}
+    assert rows["openai/hello"]["state"] == "warm" and server("hello") == [rows["openai/hello"]["pid"]]
+    assert "openai/hello" in up.iop("node", "models").stdout
+    assert up.iop("node", "unload", "hello").returncode == 0
+    eventually(lambda: not server("hello"), "the server is gone")
+    refused = up.iop("node", "load", "nothing")
+    assert refused.returncode == 3 and "openai/hello" in refused.stderr
+
+
+def test_the_load_of_the_machine_is_shown(up: Up):
+    node = eventually(lambda: next((one for one in up.client.get("/api/v1/nodes")["nodes"] if one["load"]), None), "a load")
+    assert 0 <= node["load"]["busy"] <= 1 and 0 < node["load"]["memory_used_bytes"] < node["load"]["memory_total_bytes"]
+    assert "LOAD" in up.iop("nodes").stdout
 
 
 def _answers(client: openai.OpenAI) -> bool:
