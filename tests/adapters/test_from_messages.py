@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iop.adapters.wire.from_messages import needs_telling, to_chat
 from iop.errors import InvalidRequest
 
+busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])     # the machine, not the code, may be slow
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 HI = [{"role": "user", "content": "hi"}]
 WEATHER = {"name": "weather", "description": "Tells it.", "input_schema": {"type": "object", "properties": {"city": {}}}}
@@ -243,6 +244,7 @@ json_values = st.recursive(
     max_leaves=15)
 
 
+@busy
 @given(st.dictionaries(st.sampled_from(["messages", "system", "tools", "tool_choice", "thinking", "metadata",
                                         "stop_sequences", "output_config", "mcp_servers"]), json_values))
 def test_whatever_comes_is_told_or_refused(body: dict[str, Any]) -> None:
@@ -253,6 +255,7 @@ def test_whatever_comes_is_told_or_refused(body: dict[str, Any]) -> None:
     assert json.loads(json.dumps(told.body))["model"] == "m"
 
 
+@busy
 @given(st.lists(json_values, max_size=3))
 def test_whatever_a_message_holds_is_told_or_refused(blocks: list[Any]) -> None:
     try:

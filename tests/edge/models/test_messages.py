@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iop import events
@@ -20,6 +20,7 @@ from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT,
 from iop.testing.runs import FakeEntry
 from tests.edge.models.conftest import chat_chunk, completed, started, tool_chunk
 
+busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])     # the machine, not the code, may be slow
 CHAT = "chat/completions"
 
 
@@ -107,6 +108,7 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in zip(marks, marks[1:], strict=False)]
 
 
+@busy
 @given(sayings, st.lists(pieces_of_a_call, max_size=3), st.randoms(use_true_random=False))
 def test_a_stream_and_an_answer_in_one_piece_say_the_same_however_it_is_mixed(
         said: list[Text | Reasoning], calls: list[list[str]], chance: Any) -> None:
