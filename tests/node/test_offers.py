@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from iop.adapters import cli
+from iop.adapters import cli, openai
 from iop.errors import AdapterError
 from iop.interfaces import IOffersInput
 from iop.node.offers import Offers
@@ -221,3 +221,40 @@ def test_a_backend_whose_runs_show_that_it_is_broken_is_looked_at_soon() -> None
     clock.advance(AWAY_EVERY_S)
     assert len(told) == before + 1 and watch.of(bench.offers.backends["hand"], "a").why_not == "Its runs fail."
     watch.stop()
+
+
+def serving(mode: str, own: bool) -> tuple[Offers, list[tuple[str, str]]]:
+    """A target with a server of the node's own, defined by the node's file or by the edge, and what was refused of it."""
+    settings = b'{"serve": {"argv": ["/usr/bin/env", "--port", "{port}"], "env": {"A": "1"}}}'
+    part = AdapterConfig(adapter="openai", targets=[TargetConfig(name="m", settings=settings)])
+    offers = Offers([part] if own else [], make_tools(Clock(), mode), lambda: [openai.factory])
+    offers.apply(NodeConfigPayload(whole=True, adapters=[] if own else [part]))
+    return offers, [(fault.path, fault.code) for fault in offers.faults()]
+
+
+@pytest.mark.parametrize(("mode", "own", "offered"), [
+    ("locked", True, True), ("locked", False, False), ("guided", True, True), ("guided", False, False),
+    ("trusting", False, True)])
+def test_a_server_of_the_nodes_own_is_judged_as_a_program(mode, own, offered) -> None:
+    offers, faults = serving(mode, own)
+    assert bool(offers.servers()) is offered
+    assert faults == ([] if offered else [("adapters/openai/targets/m/argv", "policy_denied")])
+
+
+def test_its_target_is_safe_to_begin_again_and_cold_until_somebody_needs_it() -> None:
+    offers, _ = serving("guided", True)
+    watch = HealthWatch(Clock(), lambda: offers.backends, lambda: None)
+    status = node_status(offers.backends, watch, make_tools(Clock()).servers, policy_mode="guided", draining=False, labels={},
+                         facts={})
+    [state] = status.adapters[0].targets
+    assert state.retry_safe and state.ready and state.HasField("warm") and not state.warm
+
+
+@pytest.mark.parametrize(("settings", "word"), [
+    (b"{}", "serve"), (b'{"url": "http://127.0.0.1:1/v1", "serve": {"argv": ["/x", "{port}"]}}', "do not go together"),
+    (b'{"serve": {"argv": ["/x"]}}', "{port}"), (b'{"serve": {"argv": ["/x", "{port}"], "what": 1}}', "what")])
+def test_settings_of_a_server_that_cannot_work_are_refused_with_their_reason(settings, word) -> None:
+    offers = Offers([], make_tools(Clock(), "trusting"), lambda: [openai.factory])
+    part = AdapterConfig(adapter="openai", targets=[TargetConfig(name="m", settings=settings)])
+    offers.apply(NodeConfigPayload(whole=True, adapters=[part]))
+    assert [word in fault.reason for fault in offers.faults()] == [True]
