@@ -35,6 +35,9 @@ def models_command(edge: Client, *, node: str, as_json: bool) -> None:
         print_json(rows)
     else:
         print_table(rows, _COLUMNS)
+        for row in rows:
+            if row["detail"]:
+                click.echo(safe_line(f"{row['target']}: {row['detail']}"), err=True)
 
 
 @click.command("load", short_help="Have a model in memory before a run needs it.", epilog=examples(

@@ -122,13 +122,11 @@ def _models(node: Any) -> Iterator[tuple[Backend, OfferedTarget]]:
 
 def _row(node: Any, backend: Backend, target: OfferedTarget) -> dict[str, Any]:
     health = target_health(node.health.of(backend, target.name), target, node.tools.servers)
-    row = {"target": f"{backend.name}/{target.name}", "context_tokens": health.context_tokens, "server": "", "users": 0,
-           "progress": 0.0}
+    row = {"target": f"{backend.name}/{target.name}", "state": {True: "warm", False: "cold", None: "ready"}[health.warm],
+           "context_tokens": health.context_tokens, "server": "", "users": 0, "progress": 0.0}
     if target.server is not None:
         row |= node.tools.servers.describe(target.server)
-    else:
-        row["state"] = health.why_not or {True: "warm", False: "cold", None: "ready"}[health.warm]
-    return row
+    return row | {"detail": health.why_not} | ({"state": "not ready"} if health.why_not else {})
 
 
 def _find(node: Any, name: str) -> tuple[Backend, OfferedTarget]:

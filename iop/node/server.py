@@ -80,7 +80,10 @@ class Keeper(Protocol):
         """It is queued: begin() is called when there is room."""
 
     def changed(self) -> None:
-        """Its state, or who uses it."""
+        """Its state is another one."""
+
+    def freed(self) -> None:
+        """Somebody needs it no more."""
 
     def next_attempt(self, spec: ServerSpec) -> int: ...
 
@@ -175,7 +178,7 @@ class Server:
             self._enter(COLD)
         elif self.state == WARM:
             self._idle_later()
-        self._keeper.changed()
+        self._keeper.freed()
 
     def _admit(self) -> Use:
         use = Use(self, self.url)
@@ -191,7 +194,7 @@ class Server:
             self._leave_if_unused()
             if self.state == WARM:
                 self._idle_later()
-            self._keeper.changed()
+            self._keeper.freed()
 
     def doubt(self) -> None:
         """A request got no answer from it."""
@@ -307,7 +310,7 @@ class Server:
     def _tell(self, waiting: Iterable[Waiting]) -> None:
         name, progress = self.spec.id, 0.0
         if self.state in (STARTING, DOUBTED):
-            detail, progress = f"{name} is loading", self.log.progress
+            detail, progress = name, self.log.progress
         elif self.state == RESTING:
             detail = f"{name} has ended and is about to be started again"
         else:

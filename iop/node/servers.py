@@ -148,6 +148,10 @@ class Servers:
             self._find_room()
             self.told()
 
+    def freed(self) -> None:
+        if self._line and not self._stopping:
+            self._find_room()
+
     def next_attempt(self, spec: ServerSpec) -> int:
         self._attempts[spec.id] = self._attempts.get(spec.id, 0) + 1
         return self._attempts[spec.id]

@@ -71,7 +71,7 @@ class NodeService(Service):
         self.runs = Runs(offers, tools, record, spool, clock, marker, self._send, self._closed_to_runs,
                          lambda: self._lifecycle.settled(self))
         self.health = HealthWatch(clock, lambda: offers.backends, self.tell_status)
-        tools.servers.told = self.tell_status
+        tools.servers.told = self._servers_changed
         self._sweep = LoopingCall(self.runs.check_limits)
         self._sweep.clock = clock
 
@@ -223,6 +223,15 @@ class NodeService(Service):
             if status != self._told:
                 self._told = status
                 self._send("node_status", status)
+
+    def _servers_changed(self) -> None:
+        """Of one that is ready now, its adapter finds out more."""
+        for backend in self.offers.backends.values():
+            targets = [target for target in backend.targets.values() if target.server is not None]
+            if any(self.tools.servers.state(target.server) == "warm" and not self.health.of(backend, target.name).warm
+                   for target in targets):
+                self.health.look(backend)
+        self.tell_status()
 
     def load_changed(self, load: node_pb2.MachineLoad) -> None:
         self.load = load

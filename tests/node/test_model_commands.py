@@ -63,16 +63,14 @@ async def node(double: OllamaDouble, tmp_path: Path) -> AsyncIterator[Node]:
         await backend.adapter.close()
 
 
-def state(rows: list[dict[str, Any]], name: str) -> str:
-    return next(row["state"] for row in rows if row["target"] == name)
-
-
 @pytest_twisted.ensureDeferred
 async def test_models_tells_which_there_are_and_which_are_in_memory(node: Node) -> None:
     rows = await node.ask("models")
-    assert state(rows, "ollama/tiny") == "cold" and "iop node pull nope" in state(rows, "ollama/gone")
-    assert state(rows, "openai/owned") == "cold" and "cannot be reached" in state(rows, "openai/other")
-    assert next(row["server"] for row in rows if row["target"] == "openai/owned") == "s"
+    found = {row["target"]: row for row in rows}
+    assert [found[name]["state"] for name in ("ollama/tiny", "ollama/gone", "openai/owned", "openai/other")] == [
+        "cold", "not ready", "cold", "not ready"]
+    assert "iop node pull nope" in found["ollama/gone"]["detail"] and "cannot be reached" in found["openai/other"]["detail"]
+    assert found["openai/owned"]["server"] == "s" and found["openai/owned"]["detail"] == ""
 
 
 @pytest_twisted.ensureDeferred
