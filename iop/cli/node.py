@@ -26,7 +26,7 @@ READY_S = 60.0           # 20 s for what has no supervisor, 5 s to put away, and
 
 @click.group("node", cls=Group, epilog=examples("iop node restart", "iop node restart gpu-1", "iop node sweep -c node.yaml"))
 def node_group() -> None:
-    """Start a node again, end what one left running, or look after its models."""
+    """Start a node again, sweep behind one, look after its models."""
 
 
 for _command in (models_command, load_command, unload_command, pull_command):

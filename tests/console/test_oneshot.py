@@ -28,7 +28,7 @@ async def test_nodes_as_json_is_one_line_and_exits_0(console):
 async def test_nodes_for_people_is_a_table_without_carriage_returns(console):
     code, out, err = await console.ssh("/nodes")
     assert code == 0
-    assert out.splitlines()[0].split() == ["NODE", "STATE", "RUNNING", "TARGETS", "LABELS", "VERSION"]
+    assert out.splitlines()[0].split() == ["NODE", "STATE", "RUNNING", "LOAD", "TARGETS", "LABELS", "VERSION"]
     assert "\r" not in out
 
 
