@@ -92,6 +92,13 @@ def ending_of(batch: run_pb2.EventBatch) -> tuple[str, run_pb2.Outcome] | None:
     return (kind, getattr(batch.events[-1], kind)) if kind in ENDING_KINDS else None
 
 
+def failed_in_silence(batch: run_pb2.EventBatch) -> bool:
+    """Whether its run ends in it as failed, without any output in it, and trying again may help."""
+    found = ending_of(batch)
+    return (found is not None and found[0] == "failed" and found[1].retryable
+            and not any(event.WhichOneof("kind") == "output" for event in batch.events))
+
+
 def outcome_dict(outcome: run_pb2.Outcome) -> dict[str, object]:
     """The `outcome` object of a run and the body of a terminal event."""
     left: object = None

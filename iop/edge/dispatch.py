@@ -4,7 +4,7 @@
 
     accept --> placed, stored --> sent
        |          ^      |
-       v          |      v  (the node refused it, or was gone before it was sent)
+       v          |      v  (the node refused it or was gone before it was sent, or its backend failed in silence)
      queued, stored <----+
        |
        +--> ended by the edge: cancelled, queue_timeout, no_node
@@ -32,12 +32,13 @@ from iop.edge.slots import Slots
 from iop.edge.submit import asks_the_same
 from iop.edge.waiting import Waiting
 from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget
-from iop.events import now_us, outcome_of
-from iop.proto.run_pb2 import Outcome, RunRejected, RunRequest, Source
+from iop.events import failed_in_silence, now_us, outcome_of
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
 
 MAX_REFUSALS = 5                 # of one run, by nodes; then it ends with the last one's code
 REFUSED_S = 1.0                  # a node that refused a run is not asked again for this long
+FAILED_S = 10.0                  # nor one whose backend failed before it said anything
 STORE_AGAIN_S = 1.0              # when history did not take a placement
 REPORTED_S = 5.0                 # after a start: the longest that what was queued before waits for all nodes to report
 
@@ -251,6 +252,30 @@ class Dispatcher:
             self.pump()
         else:
             self._runs.end(run, "failed", Outcome(code=word.code, message=word.message, retryable=word.retryable))
+
+    def failed_over(self, run: Run, batch: EventBatch) -> bool:
+        """Whether another node carries it out instead, now that all its node has to say of it is that its backend failed.
+
+        Only a failure that says that trying again may help, of a run that showed nothing, and while another node is ready for
+        it: else the words of the backend are the answer.
+        """
+        if not run.silent or batch.first_seq != 1 or not failed_in_silence(batch):
+            return False
+        if run.cancelling or not run.request.retry_safe or run.refusals >= MAX_REFUSALS:
+            return False
+        now = self._clock.seconds()
+        refused = {run.record.node_id} | {node_id for node_id, until in run.refused_by.items() if until > now}
+        if not self._slots.elsewhere(run.record, run.request, refused):
+            return False
+        run.refusals += 1
+        run.refused_by[run.record.node_id] = now + FAILED_S
+        self._bus.tell("run_failed_over", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
+                       adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt,
+                       reason=batch.events[-1].failed.message)
+        self.answered(run)
+        self.requeue(run)
+        self._clock.callLater(FAILED_S, self.pump)
+        return True
 
     def position(self, run: Run) -> int:
         """From 1, among those that wait for the same; 0 when it does not wait."""

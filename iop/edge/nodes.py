@@ -235,6 +235,9 @@ class NodeLink:
             self._spawn(self._late(batch, packed))
             return
         self._check_window(run)
+        if self._desk.dispatcher.failed_over(run, batch):
+            self._spawn(self._set_aside(batch, packed))
+            return
         try:
             if not self._desk.runs.append(run, batch, packed):
                 self._desk.acks.due(self.node.node_id, run.run_id, batch.attempt, run.committed_seq)
@@ -270,6 +273,11 @@ class NodeLink:
             await self._desk.late.keep(batch, packed)
             self._fence(run_id, attempt)
         self._desk.acks.due(node_id, run_id, attempt, last_seq)
+
+    async def _set_aside(self, batch: EventBatch, packed: bytes) -> None:
+        """How an attempt ended whose run goes on elsewhere."""
+        await self._desk.late.keep(batch, packed)
+        self._desk.acks.due(self.node.node_id, batch.run_id, batch.attempt, batch.first_seq + len(batch.events) - 1)
 
     def _fence(self, run_id: str, attempt: int) -> None:
         if (run_id, attempt) not in self._fenced and self.node.link is self._link:

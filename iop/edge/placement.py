@@ -87,6 +87,12 @@ def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
     return Choice(best.node_id, best.name, reason)
 
 
+def could_take(wanted: Wanted, candidate: Candidate) -> bool:
+    """Whether it is ready for the run, but for its room."""
+    return (candidate.up and candidate.ready and not candidate.draining
+            and (not wanted.labels or _carries(candidate, wanted.labels)))
+
+
 def _best(wanted: Wanted, ready: list[Candidate], free: list[Candidate]) -> tuple[Candidate, str]:
     if wanted.node_id or wanted.holder:
         return min(free, key=_busy), "pinned" if wanted.node_id else "session"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from iop.edge.affinity import Affinities
 from iop.edge.node import Node
-from iop.edge.placement import Choice, Name, Wanted, choose
+from iop.edge.placement import Choice, Name, Wanted, choose, could_take
 from iop.edge.registry import Registry
 from iop.edge.sessions import Sessions
 from iop.errors import Conflict, NoSuchTarget, QueueTimeout
@@ -63,6 +63,16 @@ class Slots:
                 f"{record.principal} may have {self._concurrency_of(record.principal)} runs at once, and they took longer "
                 "than this one's queue limit."))
         return choice
+
+    def elsewhere(self, record: RunRecord, request: RunRequest, refused: set[str]) -> bool:
+        """Whether a node that is none of these could carry it out, now or as soon as it has room."""
+        try:
+            wanted = self.wanted(record, request)
+        except Conflict:
+            return False
+        only = wanted.node_id or wanted.holder
+        return not only and any(could_take(wanted, one) for one in self._registry.candidates(wanted.names, wanted.labels)
+                                if one.node_id not in refused)
 
     def pool(self, record: RunRecord, request: RunRequest) -> Hashable:
         """What is equal for runs that can be placed alike."""

@@ -9,7 +9,7 @@ import pytest
 from iop.config import QueueConfig
 from iop.edge.dispatch import REPORTED_S
 from iop.errors import Conflict, NoSuchTarget, QueueFull
-from iop.events import ending, started
+from iop.events import ending, output, started
 from iop.proto.node_pb2 import AdapterState, NodeStatus, TargetState
 from iop.proto.run_pb2 import Outcome, RunRejected, RunRequest, Source
 from tests.edge.conftest import PERSON, FakeEdge, FakeNode, prompt, result_of, status
@@ -200,3 +200,68 @@ def test_a_full_queue_tells_when_a_place_will_be_free_by_how_fast_it_drains(make
 def test_who_asks_is_kept_with_the_run(edge: FakeEdge) -> None:
     edge.node()
     assert edge.submit().principal == PERSON.principal
+
+
+# --- a backend that failed before it said anything ---
+
+
+BROKEN = Outcome(code="upstream_error", message="The backend cannot be reached.", retryable=True, upstream_status=503)
+
+
+def fail(node: FakeNode, *before: Any, outcome: Outcome = BROKEN) -> None:
+    node.emit(node.last("run_request"), 1, *before, ending("failed", outcome))
+
+
+def test_a_run_whose_backend_failed_in_silence_goes_to_another_node(two: tuple[FakeEdge, FakeNode, FakeNode]) -> None:
+    edge, n1, n2 = two
+    run = edge.submit(asked())
+    n1.accept()
+    fail(n1)
+    moved = edge.run(run.run_id)
+    assert (moved.node_id, moved.attempt, moved.state, moved.target) == ("n2", 2, "placed", "big")
+    assert list(edge.history.kept.late) == [(run.run_id, 1, 1)], "how the first attempt ended is kept apart"
+    assert n1.last("event_ack").through_seq == 1, "its node may forget it"
+    assert edge.kinds().count("run_failed_over") == 1
+    finish(n2, run.run_id)
+    assert edge.run(run.run_id).state == "completed"
+    assert edge.submit(asked()).node_id == "n1", "its slot there is free again"
+
+
+def test_where_all_have_failed_the_last_ones_words_are_the_answer(two: tuple[FakeEdge, FakeNode, FakeNode]) -> None:
+    edge, n1, n2 = two
+    run = edge.submit(asked())
+    fail(n1)
+    fail(n2, outcome=Outcome(code="upstream_error", message="also", retryable=True, upstream_status=502))
+    ended = edge.run(run.run_id)
+    assert (ended.state, ended.attempt, ended.node_id) == ("failed", 2, "n2")
+    assert (Outcome.FromString(ended.outcome).message, Outcome.FromString(ended.outcome).upstream_status) == ("also", 502)
+
+
+@pytest.mark.parametrize("why", ["output", "started before", "not retryable", "not safe", "pinned", "session",
+                                 "the other is away"])
+def test_a_failure_is_the_answer_where_another_node_would_not_be_right(
+        two: tuple[FakeEdge, FakeNode, FakeNode], why: str) -> None:
+    edge, n1, n2 = two
+    request = {"not safe": asked(retry_safe=False), "pinned": asked("n1/o/small"), "session": asked(session_id="s")}
+    run = edge.submit(request.get(why, asked()))
+    if why == "the other is away":
+        away = offering(("v", "big"))
+        away.adapters[0].targets[0].ready = False
+        n2.send("node_status", away)
+    before = [output("so")] if why == "output" else []
+    if why == "started before":
+        n1.emit(n1.last("run_request"), 1, started("o", "small"))
+        n1.emit(n1.last("run_request"), 2, ending("failed", BROKEN))
+    else:
+        fail(n1, *before, outcome=Outcome(code="upstream_error") if why == "not retryable" else BROKEN)
+    assert (edge.run(run.run_id).state, edge.run(run.run_id).attempt) == ("failed", 1)
+    assert not n2.all("run_request") and not edge.history.kept.late
+
+
+def test_a_run_that_somebody_cancels_does_not_move(two: tuple[FakeEdge, FakeNode, FakeNode]) -> None:
+    edge, n1, n2 = two
+    run = edge.submit(asked())
+    n1.accept()
+    edge.service.cancel(run.run_id, PERSON)
+    fail(n1)
+    assert edge.run(run.run_id).state == "failed" and not n2.all("run_request")
