@@ -27,7 +27,7 @@ from iop.errors import InvalidRequest, IOPError
 from iop.headers import Headers
 from iop.web.errors import RequestTimeout
 from iop.web.exchange import Exchange, ISiteOfExchange
-from iop.web.framing import BodyEnd, check_head, head_end
+from iop.web.framing import BodyEnd, check_head, head_end, without_upgrade
 from iop.web.sse import STALLED_S
 
 IDLE_S, HEAD_S, BODY_S, DISCARD_S, CLOSE_S = 75.0, 10.0, 30.0, 2.0, 60.0
@@ -139,33 +139,43 @@ class Channel(Protocol):  # type: ignore[misc]
             return False
         begin = check_head(data, end)
         self._waiting = data[end:]
-        self._parse(data[begin:end])
+        self._parse(without_upgrade(data[begin:end]))
+        if self._whole and self._exchange is not None:
+            self._handle(self._exchange)
         return True
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         """Raises HttpParserError."""
         try:
             self._parser.feed_data(data)
-        except HttpParserUpgrade:                # asked for, not granted: it goes on as it was
+        except HttpParserUpgrade:                # of CONNECT, which is refused
             self._parser = HttpRequestParser(self)
-        if self._whole and self._exchange is not None:
-            self._handle(self._exchange)
 
     def _read_body(self, exchange: Exchange) -> None:
         """Give the parser no more than what belongs to this body."""
         data = self._waiting
         if self._left is not None:
-            part, self._waiting = data[:self._left], data[self._left:]
-            self._left -= len(part)
+            stop = min(self._left, len(data))
+            self._left -= stop
+            self._parse(data[:stop])
         else:
-            stop = self._end.find(data)
-            part, self._waiting = data[:stop], data[stop:]
-            self._between += len(part)
-        self._parse(part)
+            stop = self._read_chunks(exchange, data)
+        self._waiting = data[stop:]
         if exchange.refusal is not None and self.phase == "BODY":
             self.refuse(exchange, exchange.refusal)
-        elif self._between > BETWEEN_BYTES:
-            raise InvalidRequest("There is too much between the pieces of the body.")
+        elif self._whole:
+            self._handle(exchange)
+
+    def _read_chunks(self, exchange: Exchange, data: bytes) -> int:
+        """Up to where the body ends, or is refused."""
+        stop, view = 0, memoryview(data)
+        while stop < len(data) and not self._whole and exchange.refusal is None:
+            start, stop = stop, self._end.find(data, stop)
+            self._between += stop - start
+            self._parse(view[start:stop])
+            if self._between > BETWEEN_BYTES:
+                raise InvalidRequest("There is too much between the pieces of the body.")
+        return stop
 
     # --- what the parser finds
 

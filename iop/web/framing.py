@@ -13,6 +13,7 @@ from iop.web.errors import HeadersTooLarge
 HEADERS, HEADER_BYTES, HEAD_BYTES = 100, 8192, 65536
 
 _REQUEST_LINE = re.compile(rb"(?:\r\n)*([A-Z]+ [^ \r\n]+ HTTP/[0-9]\.[0-9])\r\n")
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _BEGIN = re.compile(rb"(?:\r\n?)*(?:[A-Z]|\Z)")
 
 
@@ -58,16 +59,27 @@ def _too_long() -> HeadersTooLarge:
     return HeadersTooLarge(f"A header may have {HEADER_BYTES} bytes.")
 
 
+def without_upgrade(head: bytes) -> bytes:
+    """Nothing is upgraded to here; llhttp would take the head for a whole message, and its body for what comes after."""
+    return _UPGRADE.sub(b"", head)
+
+
 class BodyEnd:
     """Where a body in chunks can end: behind an empty line, wherever that is cut."""
 
     def __init__(self) -> None:
         self._tail = b""
 
-    def find(self, data: bytes) -> int:
-        """How much of `data` to read on with; what stands behind it may be another message."""
-        window = self._tail + data
-        at = window.find(b"\r\n\r\n")
-        stop = at + 4 - len(self._tail) if at >= 0 else len(data)
-        self._tail = (self._tail + data[:stop])[-3:] if at < 0 else b""
-        return stop
+    def find(self, data: bytes, start: int = 0) -> int:
+        """How far to read on with `data`, from `start`; what stands behind that may be another message."""
+        if self._tail:                           # of the read before this one
+            at = (self._tail + data[start:start + 3]).find(b"\r\n\r\n")
+            if at >= 0:
+                stop, self._tail = start + at + 4 - len(self._tail), b""
+                return stop
+        at = data.find(b"\r\n\r\n", start)
+        if at >= 0:
+            self._tail = b""
+            return at + 4
+        self._tail = (self._tail + data[max(start, len(data) - 3):])[-3:]
+        return len(data)

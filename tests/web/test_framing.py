@@ -4,7 +4,7 @@ import pytest
 
 from iop.errors import InvalidRequest
 from iop.web.errors import HeadersTooLarge
-from iop.web.framing import HEAD_BYTES, HEADER_BYTES, BodyEnd, check_head, head_end
+from iop.web.framing import HEAD_BYTES, HEADER_BYTES, BodyEnd, check_head, head_end, without_upgrade
 
 HEAD = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -34,6 +34,13 @@ def test_a_head_without_an_end_is_refused_at_its_limits():
         head_end(begin + b"X: " + b"y" * HEADER_BYTES)
     with pytest.raises(HeadersTooLarge):
         head_end(begin + (b"X: " + b"y" * 1000 + b"\r\n") * (HEAD_BYTES // 1000 + 1))
+
+
+@pytest.mark.parametrize("line", [b"Upgrade: h2c", b"uPGRADE:x"])
+def test_an_upgrade_is_taken_out_of_a_head(line):
+    head = b"GET /a HTTP/1.1\r\nConnection: Upgrade\r\n%b\r\nHost: x\r\n\r\n"
+    assert without_upgrade(head % line) == (head % line).replace(line + b"\r\n", b"")
+    assert without_upgrade(HEAD) == HEAD
 
 
 @pytest.mark.parametrize("body", [b"3\r\nabc\r\n0\r\n\r\n", b"8\r\na\r\n\r\n\r\nb\r\n0\r\nTrailer: x\r\n\r\n", b"0\r\n\r\n"])

@@ -255,6 +255,34 @@ def test_a_chunked_body_is_read(world):
     assert wire.answer().json["body"] == "abc"
 
 
+def test_what_follows_a_body_in_chunks_waits_for_its_answer(world):
+    wire = world.wire()
+    head = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nx-api-key: " + world.key.encode()
+    lines = b"\r\n\r\n" * 100
+    wire.send(head + b"\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\nX: y\r\n\r\n" % (len(lines), lines)
+              + head + b"\r\nContent-Length: 3\r\n\r\nabcGET  /open HTTP/1.1\r\n\r\n")
+    assert [wire.answer().json["body"], wire.answer().json["body"]] == [lines.decode(), "abc"]
+    assert wire.answer().status == 400           # two spaces, seen though it came with the others
+
+
+@pytest.mark.parametrize("between", [b"0\r\n" + b"X: y\r\n" * 20_000, b"1;" + b"x" * 100_000])
+def test_what_stands_beside_a_body_in_chunks_has_a_limit(world, between):
+    wire = world.wire()
+    wire.send(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nx-api-key: " + world.key.encode()
+              + b"\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+    for start in range(0, len(between), 10_000):
+        wire.send(between[start:start + 10_000])
+    assert wire.answer().status == 400
+    assert not world.seen
+
+
+def test_an_upgrade_that_is_asked_for_is_passed_over(world):
+    wire = world.wire()
+    for _ in range(2):
+        wire.ask("POST", "/echo", b"abc", Connection="Upgrade, HTTP2-Settings", Upgrade="h2c")
+        assert wire.answer().json["body"] == "abc"
+
+
 # --- limits
 
 def test_a_body_announced_too_large_is_refused_before_it_comes(world):
