@@ -86,7 +86,8 @@ def test_a_client_notices_nothing_of_a_broken_backend_while_another_node_has_the
                              str(home / "iop-node" / "node.yaml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         file = up.state / "edge" / "edge.yaml"
-        file.write_text(file.read_text() + f"- id: laptop\n  adapters: {{openai: {{targets: {{big: {{url: '{good.url}'}}}}}}}}\n")
+        target = f"openai: {{targets: {{big: {{url: '{good.url}'}}}}}}"
+        file.write_text(file.read_text() + f"- id: laptop\n  adapters: {{{target}}}\n")
         up.process.send_signal(signal.SIGHUP)
 
         def laptop_is_ready() -> bool:
