@@ -373,6 +373,8 @@ class Server:
         if self._closed is not None:
             self._gone()
         elif self._crashes > self.spec.restarts:
+            log.error("the server {name} is given up for {seconds} s; what it said is in {file}", name=self.spec.id,
+                      seconds=FAILED_S, file=self.log.path)
             self._fail(AdapterError(sentence))
         else:
             self._enter(RESTING)
@@ -389,8 +391,6 @@ class Server:
 
     def _fail(self, error: IOPError) -> None:
         self._error = error
-        log.error("the server {name} is given up for {seconds} s: {reason}", name=self.spec.id, seconds=FAILED_S,
-                  reason=error.message)
         waiting, self._waiting = self._waiting, []
         self._set_timer(FAILED_S, self.forgive)
         self._enter(FAILED)

@@ -164,6 +164,19 @@ def test_after_a_node_was_killed_the_server_is_taken_up_again(up: Up, client: op
     assert server("count") == [pid]
 
 
+@pytest.mark.parametrize("later_s", [0.0, 0.1, 0.3])
+def test_a_node_that_is_killed_while_a_server_starts_leaves_one_at_most(up: Up, client: openai.OpenAI, later_s: float):
+    eventually(lambda: up.iop("node", "unload", "hello").returncode == 0 and not server("hello"), "it does not run")
+    up.run_id("-a", "openai", "-t", "hello", "hi")
+    eventually(lambda: server("hello"), "it starts")
+    time.sleep(later_s)
+    before = up.ready["node_pids"]
+    os.kill(before[0], signal.SIGKILL)
+    eventually(lambda: up.is_ready() and up.ready["node_pids"] != before, "the node is started again")
+    eventually(lambda: _answers(client, "hello"), "it answers")
+    assert len(server("hello")) == 1
+
+
 def test_a_node_that_is_started_again_in_place_keeps_its_servers(up: Up, client: openai.OpenAI):
     assert chat(client, "count")
     [pid] = server("count")
@@ -173,6 +186,7 @@ def test_a_node_that_is_started_again_in_place_keeps_its_servers(up: Up, client:
 
 
 def test_a_person_sees_the_models_loads_one_and_unloads_it(up: Up):
+    eventually(lambda: not server("hello"), "it is idle", IDLE_S + 20)
     rows = {row["target"]: row for row in json.loads(up.iop("node", "models", "--json").stdout)}
     assert rows["openai/hello"]["state"] == "cold"
     told = up.iop("node", "load", "hello")
@@ -192,8 +206,8 @@ def test_the_load_of_the_machine_is_shown(up: Up):
     assert "LOAD" in up.iop("nodes").stdout
 
 
-def _answers(client: openai.OpenAI) -> bool:
+def _answers(client: openai.OpenAI, model: str = "count") -> bool:
     try:
-        return bool(chat(client, "count"))
+        return bool(chat(client, model))
     except openai.APIStatusError:
         return False
