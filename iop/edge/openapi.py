@@ -86,7 +86,9 @@ _ANTHROPIC_ERROR: Schema = {"type": "object", "required": ["type", "error"], "pr
                                           "properties": {"type": _STRING, "message": _STRING}}}}
 _OLLAMA_ERROR: Schema = {"type": "object", "required": ["error"], "properties": {"error": _STRING}}
 _ERRORS = {MANAGEMENT: "Error", OPENAI: "OpenAIError", ANTHROPIC: "AnthropicError", OLLAMA: "OllamaError"}
-_STREAMS = {OLLAMA: "application/x-ndjson"}      # else Server-Sent Events
+_STREAMS: dict[str, tuple[str, Schema]] = {OLLAMA: ("application/x-ndjson", _STRING)}
+_SENT: tuple[str, Schema] = ("text/event-stream", {       # the schema is that of one event, as tools for 3.1 read it
+    "type": "object", "properties": {"event": _STRING, "data": _STRING, "id": _STRING}})
 
 
 _HEADERS = {"x-request-id": "of the request: the client's own, or a new one"}
@@ -162,7 +164,8 @@ def _parameters(route: Route, components: dict[str, Schema]) -> list[Schema]:
 def _responses(route: Route) -> Schema:
     content: Schema = {route.media: {"schema": _ANSWERS[route.answer]}} if route.success != 204 else {}
     if route.streams:
-        content[_STREAMS.get(route.dialect, "text/event-stream")] = {"schema": _STRING}
+        media, schema = _STREAMS.get(route.dialect, _SENT)
+        content[media] = {"schema": schema}
     error = _ref(_ERRORS[route.dialect])
     if "anthropic-version" in route.headers and route.dialect != ANTHROPIC:      # who sends it is told in its own dialect
         error = {"anyOf": [error, _ref(_ERRORS[ANTHROPIC])]}
