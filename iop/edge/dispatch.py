@@ -175,7 +175,7 @@ class Dispatcher:
             return
         walk, now = self._waiting.walk(), self._clock.seconds()
         while (run := walk.next()) is not None:
-            refused = frozenset([node_id for node_id, until in run.refused_by.items() if until > now])
+            refused = frozenset([place for place, until in run.refused_by.items() if until > now])
             try:
                 choice = self._slots.choose(run.record, run.request, refused)
             except NoSuchTarget:             # it was there; it may come back until the deadline
@@ -254,21 +254,22 @@ class Dispatcher:
             self._runs.end(run, "failed", Outcome(code=word.code, message=word.message, retryable=word.retryable))
 
     def failed_over(self, run: Run, batch: EventBatch) -> bool:
-        """Whether another node carries it out instead, now that all its node has to say of it is that its backend failed.
+        """Whether another place carries it out instead, now that all its node has to say of it is that its backend failed.
 
-        Only a failure that says that trying again may help, of a run that showed nothing, and while another node is ready for
-        it: else the words of the backend are the answer.
+        Only a failure that says that trying again may help, of a run that showed nothing, and while another node, or another
+        target of its alias, is ready for it: else the words of the backend are the answer.
         """
         if not run.silent or batch.first_seq != 1 or not failed_in_silence(batch):
             return False
         if run.cancelling or not run.request.retry_safe or run.refusals >= MAX_REFUSALS:
             return False
         now = self._clock.seconds()
-        refused = {run.record.node_id} | {node_id for node_id, until in run.refused_by.items() if until > now}
+        place = run.record.node_id, (run.record.adapter, run.record.target)
+        refused = {place} | {other for other, until in run.refused_by.items() if until > now}
         if not self._slots.elsewhere(run.record, run.request, refused):
             return False
         run.refusals += 1
-        run.refused_by[run.record.node_id] = now + FAILED_S
+        run.refused_by[place] = now + FAILED_S
         self._bus.tell("run_failed_over", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
                        adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt,
                        reason=batch.events[-1].failed.message)

@@ -12,13 +12,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from iop.errors import IOPError, NoNode, NoSuchTarget, QueueTimeout
 
 Name = tuple[str, str]           # adapter, target
 Place = tuple[str, Name]         # a node, and what it is to run there
+Refused = Set[str | Place]       # whole nodes, and places
 
 
 _NOTHING: Mapping[str, str] = {}
@@ -85,6 +86,10 @@ def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
         return Choice(obstacle=QueueTimeout())
     best, reason = _best(wanted, ready, free)
     return Choice(best.node_id, best.name, reason)
+
+
+def is_none_of(refused: Refused, candidate: Candidate) -> bool:
+    return candidate.node_id not in refused and (candidate.node_id, candidate.name) not in refused
 
 
 def could_take(wanted: Wanted, candidate: Candidate) -> bool:

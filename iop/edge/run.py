@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from iop.edge.placement import Place
 from iop.edge.runlog import RunLog
 from iop.proto.run_pb2 import RunRequest
 from iop.records import RunRecord
@@ -24,7 +25,8 @@ class Run:
         self.sent = False                         # its RunRequest is, or may be, with its node
         self.deadline: Any = None                 # IDelayedCall: of its place in the queue, then of its node's answer
         self.refusals = 0
-        self.refused_by: dict[str, float] = {}    # node_id -> clock time until which it is not asked again
+        # A node, or a node and what it was to run there -> clock time until which it is not asked again.
+        self.refused_by: dict[str | Place, float] = {}
         self.resend_from = 0                      # the hole that its node was asked to fill
         self.takes_input: bool | None = None      # its target's word when it was sent; None when that is not known
         self.clients = 0                          # that it is for and that are here

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from iop.edge.affinity import Affinities
 from iop.edge.node import Node
-from iop.edge.placement import Choice, Name, Wanted, choose, could_take
+from iop.edge.placement import Choice, Name, Refused, Wanted, choose, could_take, is_none_of
 from iop.edge.registry import Registry
 from iop.edge.sessions import Sessions
 from iop.errors import Conflict, NoSuchTarget, QueueTimeout
@@ -44,13 +44,13 @@ class Slots:
             affinity = self._affinities.find(request.affinity, _model(record))
         return Wanted(names, request.labels, record.pin, holder, affinity, record.alias)
 
-    def choose(self, record: RunRecord, request: RunRequest, refused: frozenset[str] = frozenset()) -> Choice:
-        """The place, on none of the nodes `refused`, or what keeps the run waiting. Raises NoSuchTarget, and Conflict of its
-        session."""
+    def choose(self, record: RunRecord, request: RunRequest, refused: Refused = frozenset()) -> Choice:
+        """The place, none of those `refused` (nodes and places), or what keeps the run waiting. Raises NoSuchTarget, and
+        Conflict of its session."""
         wanted = self.wanted(record, request)
         candidates = self._registry.candidates(wanted.names, wanted.labels)
         if refused:
-            candidates = [one for one in candidates if one.node_id not in refused]
+            candidates = [one for one in candidates if is_none_of(refused, one)]
             if not candidates:
                 return Choice(obstacle=QueueTimeout())
         try:
@@ -64,15 +64,15 @@ class Slots:
                 "than this one's queue limit."))
         return choice
 
-    def elsewhere(self, record: RunRecord, request: RunRequest, refused: set[str]) -> bool:
-        """Whether a node that is none of these could carry it out, now or as soon as it has room."""
+    def elsewhere(self, record: RunRecord, request: RunRequest, refused: Refused) -> bool:
+        """Whether a place that is none of these could carry it out, now or as soon as it has room."""
         try:
             wanted = self.wanted(record, request)
         except Conflict:
             return False
         only = wanted.node_id or wanted.holder
         return not only and any(could_take(wanted, one) for one in self._registry.candidates(wanted.names, wanted.labels)
-                                if one.node_id not in refused)
+                                if is_none_of(refused, one))
 
     def pool(self, record: RunRecord, request: RunRequest) -> Hashable:
         """What is equal for runs that can be placed alike."""

@@ -227,6 +227,18 @@ def test_a_run_whose_backend_failed_in_silence_goes_to_another_node(two: tuple[F
     assert edge.submit(asked()).node_id == "n1", "its slot there is free again"
 
 
+def test_another_target_of_its_alias_on_the_same_node_will_do(make_edge: Any) -> None:
+    edge = make_edge()
+    node = edge.node("n1", told=offering(("o", "small"), ("v", "big")))
+    run = edge.submit(asked())
+    first = node.accept()
+    fail(node)
+    second = node.accept()
+    assert {(first.adapter, first.attempt), (second.adapter, second.attempt)} == {("o", 1), ("v", 2)}
+    node.emit(second, 1, started("v", "big"), output("so"), ending("completed", Outcome(code="ok")))
+    assert edge.run(run.run_id).state == "completed"
+
+
 def test_where_all_have_failed_the_last_ones_words_are_the_answer(two: tuple[FakeEdge, FakeNode, FakeNode]) -> None:
     edge, n1, n2 = two
     run = edge.submit(asked())
