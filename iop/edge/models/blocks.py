@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.deltas import CallBegin, CallPiece, Delta, Reasoning, Text
+from iop.edge.models.foreign_json import read_as, read_object
 
 TEXT, THINKING, CALL = "text", "thinking", "tool_use"
 _DELTAS = {TEXT: ("text_delta", "text"), THINKING: ("thinking_delta", "thinking"), CALL: ("input_json_delta", "partial_json")}
+
+_raw = msgspec.json.Decoder(msgspec.Raw).decode      # reads no further than to see where it ends
 
 
 class _Block:
@@ -32,11 +35,7 @@ class _Block:
 def _is_json(text: str) -> bool:
     if not text.rstrip().endswith("}"):
         return False
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except msgspec.DecodeError:
-        return False
-    return True
+    return read_as(_raw, text) is not None
 
 
 def block_of(delta: Delta) -> dict[str, Any] | None:
@@ -155,8 +154,5 @@ def input_of(arguments: str) -> Any:
     """
     if not arguments.strip():
         return {}
-    try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
+    value = read_object(arguments)
+    return {"INVALID_JSON": arguments} if value is None else value

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.ending import Ending, dialect_of_api
+from iop.edge.models.foreign_json import read_as
 from iop.events import as_dict, json_encode
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, RuntimeEvent
@@ -94,10 +95,8 @@ def api_of(raw: bytes, own: str) -> str:
 
 
 def _choices(raw: bytes) -> list[_Choice]:
-    try:
-        return _decode(raw).choices
-    except (msgspec.DecodeError, RecursionError):
-        return []
+    chunk = read_as(_decode, raw)
+    return [] if chunk is None else chunk.choices
 
 
 class Deltas:
@@ -148,7 +147,7 @@ class Deltas:
             return
         if event.channel == CHANNEL_STDERR:
             return
-        choices = _choices(raw) if raw else ()
+        choices = _choices(raw)
         if not choices:                      # a program's; or in a form that is not known: what the node read of it counts
             self._text(event.output, event.channel == CHANNEL_REASONING, found)
         for choice in choices:

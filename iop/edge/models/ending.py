@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from iop.edge.models.foreign_json import read_object
 from iop.edge.models.too_long import too_long
 from iop.errors import HistoryGap
 from iop.events import ENDING_KINDS, outcome_of, usage_dict
@@ -134,10 +135,8 @@ class Ending:
 
     def _anthropic(self) -> dict[str, object] | None:
         """The backend's body as it came, where it speaks this dialect."""
-        body = _decoded(self.outcome.upstream_body)
-        if self._own() is None or not isinstance(body, dict) or body.get("type") != "error":
-            return None
-        return body
+        body = read_object(self.outcome.upstream_body)
+        return body if body is not None and body.get("type") == "error" and self._own() is not None else None
 
     @property
     def status(self) -> int:
@@ -148,18 +147,11 @@ class Ending:
         return status_of(self.outcome.code or self.kind, self.dialect)
 
 
-def _decoded(body: bytes) -> Any:
-    try:
-        return msgspec.json.decode(body) if body else None
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 def _own_error(body: bytes) -> dict[str, Any] | None:
     """The fields of a backend's error that has a message; None when it has none. Those which clients compare are strings
     or null: llama.cpp and vLLM say `"code": 400`, which is the status again."""
-    value = _decoded(body)
-    error = value.get("error", value) if isinstance(value, dict) else None
+    value = read_object(body)
+    error = None if value is None else value.get("error", value)
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return None
     told = {name: error[name] for name in ("type", "param", "code") if isinstance(error.get(name), str)}

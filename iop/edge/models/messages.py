@@ -19,6 +19,7 @@ import msgspec
 from iop.edge.models.blocks import Blocks, Content
 from iop.edge.models.deltas import Deltas, Note
 from iop.edge.models.ending import Ending
+from iop.edge.models.foreign_json import read_as
 from iop.errors import NotFound
 from iop.events import json_encode
 from iop.proto.run_pb2 import CHANNEL_STDERR, Usage
@@ -44,16 +45,13 @@ class _Typed(msgspec.Struct):
     type: str = "message"
 
 
+_typed = msgspec.json.Decoder(_Typed).decode
+
+
 def _raw_frame(raw: bytes) -> bytes:
     """A backend's own event. Its name is its type, which nearly always stands first."""
     found = _TYPE.match(raw)
-    if found is None:
-        try:
-            name = msgspec.json.decode(raw, type=_Typed).type.encode()
-        except msgspec.DecodeError:
-            name = b"message"
-    else:
-        name = found[1]
+    name = found[1] if found is not None else (read_as(_typed, raw) or _Typed()).type.encode()
     return b"event: %b\n%b" % (name, data_frame(raw))
 
 
@@ -84,6 +82,9 @@ class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
 
 
+_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
 class Stop:
     """Why a model stopped: its own word, and which of the client's texts it was, where the backend says that."""
 
@@ -99,11 +100,8 @@ class Stop:
                 self._look_at(event.raw)
 
     def _look_at(self, raw: bytes) -> None:
-        try:
-            choices = msgspec.json.decode(raw, type=_Chunk).choices
-        except msgspec.DecodeError:
-            return
-        for word in (choice.stop_reason or choice.matched_stop for choice in choices[:1]):
+        chunk = read_as(_chunk, raw) or _Chunk()
+        for word in (choice.stop_reason or choice.matched_stop for choice in chunk.choices[:1]):
             if isinstance(word, str) and word in self._sequences:
                 self._matched = word
 

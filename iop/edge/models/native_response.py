@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from iop.edge.models.foreign_json import read_as
 from iop.web.sse import data_frame
 
 _ENDS = frozenset(("response.completed", "response.incomplete"))
@@ -46,10 +47,7 @@ class NativeEvents:
 
     def told(self, raw: bytes) -> tuple[int, bytes]:
         """The sequence_number and the frame of an event."""
-        try:
-            event = _event(raw)
-        except (msgspec.DecodeError, RecursionError):    # in another shape than ours: it passes as it came
-            event = _Event()
+        event = read_as(_event, raw) or _Event()     # in another shape than ours it passes as it came
         own = event.response.id if event.response is not None else event.id if event.object == "response" else ""
         if own:
             raw = raw.replace(b'"%b"' % own.encode(), b'"%b"' % self._id.encode(), 1)

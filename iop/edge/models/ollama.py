@@ -12,6 +12,7 @@ import msgspec
 
 from iop.edge.models.deltas import CallBegin, CallPiece, Delta, Deltas, Reasoning, Text
 from iop.edge.models.ending import Ending
+from iop.edge.models.foreign_json import read_as, read_object
 from iop.errors import InvalidRequest
 from iop.events import json_encode, rfc3339
 from iop.proto.run_pb2 import Usage
@@ -78,11 +79,8 @@ def _ns(start_us: int, stop_us: int) -> int:
 
 
 def _arguments(text: str) -> object:
-    try:
-        value = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):        # a model that was cut short, mostly
-        value = None
-    return value if isinstance(value, dict) else {"arguments": text}
+    value = read_object(text or "{}")
+    return {"arguments": text} if value is None else value       # of a model that was cut short, mostly
 
 
 class OllamaStream(_Told):
@@ -201,10 +199,9 @@ class EmbedBody:
 
     def _vectors(self, raw: bytes) -> list[msgspec.Raw]:
         """The vectors as the backend wrote them, in order."""
-        try:
-            reply = msgspec.json.decode(raw, type=_Embeddings)
-        except (msgspec.DecodeError, RecursionError):
-            raise InvalidRequest(f"The model {self._model[:100]!r} does not answer with embeddings.") from None
+        reply = read_as(_embeddings, raw)
+        if reply is None:
+            raise InvalidRequest(f"The model {self._model[:100]!r} does not answer with embeddings.")
         if reply.data:
             return [item.embedding for item in sorted(reply.data, key=lambda item: item.index)]
         return reply.embeddings
@@ -218,3 +215,6 @@ class _Embedding(msgspec.Struct):
 class _Embeddings(msgspec.Struct):
     embeddings: list[msgspec.Raw] = []       # Ollama's
     data: list[_Embedding] = []              # OpenAI's
+
+
+_embeddings = msgspec.json.Decoder(_Embeddings).decode

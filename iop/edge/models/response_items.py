@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from iop.edge.models.deltas import CallBegin, CallPiece, Delta, Note, Reasoning, Text
+from iop.edge.models.foreign_json import read_object
 from iop.toolnames import CUSTOM, CUSTOM_ARGUMENT, FUNCTION, SEARCH, Tool
 
 Event = dict[str, Any]
@@ -87,7 +86,7 @@ class _CallItem:
         if self._tool.kind == CUSTOM:
             return {**self._head, "status": status, "input": _custom_input(arguments)}
         if self._tool.kind == SEARCH:
-            return {**self._head, "status": status, "arguments": _object(arguments)}
+            return {**self._head, "status": status, "arguments": read_object(arguments) or {}}
         return {**self._head, "status": status, "arguments": arguments}
 
     def opened(self) -> list[Event]:
@@ -180,16 +179,7 @@ class ResponseItems:
         return events + item.opened()
 
 
-def _object(text: str) -> dict[str, Any]:
-    """JSON as an object; empty for anything else."""
-    try:
-        value = msgspec.json.decode(text.encode("utf-8", "replace")) if text else {}
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _custom_input(arguments: str) -> str:
     """The one argument of a custom tool; a model that wrote its input without the object around it is understood too."""
-    value = _object(arguments).get(CUSTOM_ARGUMENT)
+    value = (read_object(arguments) or {}).get(CUSTOM_ARGUMENT)
     return value if isinstance(value, str) else arguments

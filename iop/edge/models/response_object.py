@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.ending import Ending
+from iop.edge.models.foreign_json import read_as
 from iop.events import json_encode
 from iop.proto import run_pb2
 from iop.records import RunRecord
@@ -111,10 +112,8 @@ def error_json(ending: Ending) -> dict[str, Any]:
 
 def _backends(body: bytes) -> dict[str, Any]:
     """The error inside a backend's own `response.failed`, where it sent one."""
-    try:
-        error = _failed(body).response.error if body else None
-    except (msgspec.DecodeError, RecursionError):
-        return {}
+    failed = read_as(_failed, body)
+    error = failed.response.error if failed is not None else None
     return {} if error is None else {name: error[name] for name in ("code", "message") if isinstance(error.get(name), str)}
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from twisted.internet.defer import Deferred
 
 from iop.edge.models.answer import WHOLE_BYTES
+from iop.edge.models.foreign_json import read_object
 from iop.edge.models.response_object import PREFIX
 from iop.edge.models.responses import RESPONSES, ResponseBody
 from iop.errors import InvalidRequest, NotFound, OutputLimit
@@ -32,7 +32,7 @@ class Stored:
         run = run_pb2.RunRequest.FromString(record.request)
         self.record = record
         self.api = run.api
-        self.asked: dict[str, Any] = _object(run.body) if run.api == RESPONSES else {}
+        self.asked: dict[str, Any] = (read_object(run.body) or {}) if run.api == RESPONSES else {}
 
     @property
     def model(self) -> str:
@@ -113,11 +113,3 @@ def items_of(given: Any) -> list[Any]:
     if given is None:
         return []
     return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}

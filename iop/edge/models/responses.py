@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.deltas import CallPiece, Delta, Deltas, Note, Reasoning, Text
+from iop.edge.models.foreign_json import read_as
 from iop.edge.models.native_response import NativeEvents
 from iop.edge.models.response_items import Event, ResponseItems
 from iop.edge.models.response_object import ResponseObject, status_of
@@ -75,10 +76,8 @@ class _Told:
 
 
 def _counted(raw: bytes) -> int:
-    try:
-        usage = _chunk(raw).usage
-    except (msgspec.DecodeError, RecursionError):
-        return 0
+    chunk = read_as(_chunk, raw)
+    usage = chunk.usage if chunk is not None else None
     details = usage.completion_tokens_details if usage is not None else None
     return details.reasoning_tokens if details is not None else 0
 
