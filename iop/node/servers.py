@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
 from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -21,7 +20,8 @@ from iop.errors import AdapterError, Draining
 from iop.interfaces import IServers
 from iop.node.box import Key
 from iop.node.room import Held, must_yield, room_for
-from iop.node.server import COLD, DOUBTED, FAILED, QUEUED, STOPPING, WARM, Means, Note, Server, Use, note_file, spawn_id
+from iop.node.server import COLD, DOUBTED, FAILED, QUEUED, STOPPING, WARM, Server, Use
+from iop.node.server_program import Means, read_note, spawn_id
 from iop.node.server_waits import Told
 from iop.servers import ServerSpec
 
@@ -95,8 +95,8 @@ class Servers:
         told: dict[str, Any] = {"server": spec.id, "state": self.state(spec), "memory_bytes": spec.memory_bytes}
         if server is None:
             return told | {"pid": 0, "url": "", "users": 0, "waiting": 0, "progress": 0.0}
-        return told | {"pid": server.pid, "url": server.url, "users": server.users, "waiting": server.waiting,
-                       "progress": server.log.progress if told["state"] == "starting" else 0.0}
+        return told | {"pid": server.program.pid, "url": server.url, "users": server.users, "waiting": server.waiting,
+                       "progress": server.program.log.progress if told["state"] == "starting" else 0.0}
 
     def configured(self, specs: Iterable[ServerSpec]) -> None:
         """These are all there are: the others go as soon as nobody uses them."""
@@ -115,7 +115,7 @@ class Servers:
         for run_id, attempt in keys:
             name = run_id.removeprefix(PREFIX)
             self._attempts[name] = max(self._attempts.get(name, 0), attempt)
-            note = self._read_note(name)
+            note = read_note(os.path.join(self._folder, name))
             if note is not None and note.attempt == attempt and spawn_id(note.spec) == run_id:
                 log.info("the server {name} of an earlier start of this node is taken up", name=name)
                 self._server(note.spec).take_up(note)
@@ -238,13 +238,6 @@ class Servers:
             server.retire()
         server = self._servers[spec.id] = Server(spec, self._means, self, os.path.join(self._folder, spec.id))
         return server
-
-    def _read_note(self, name: str) -> Note | None:
-        try:
-            with open(note_file(os.path.join(self._folder, name)), "rb") as stream:
-                return msgspec.json.decode(stream.read(), type=Note)
-        except (OSError, msgspec.MsgspecError, ValueError):
-            return None
 
 
 def free_port(host: str) -> int:

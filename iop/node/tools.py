@@ -18,7 +18,7 @@ from iop.adapters.wire.client import HttpClient
 from iop.errors import AdapterError, PolicyDenied
 from iop.interfaces import IAdapterTools
 from iop.node.policy import Policy
-from iop.node.server import Means
+from iop.node.server_program import Means
 from iop.node.servers import Servers, free_port
 from iop.requirements import Program, Upstream
 

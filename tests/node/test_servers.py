@@ -15,7 +15,7 @@ from zope.interface.verify import verifyObject
 
 from iop.errors import AdapterError, Conflict, Draining, IOPError, PolicyDenied, UpstreamError
 from iop.interfaces import IProgram, IServers, IServerUse, ISpawner
-from iop.node.server import Means
+from iop.node.server_program import Means
 from iop.node.servers import Servers, is_server
 from iop.servers import ServerSpec, checked
 from iop.spawning import ProgramEnding, SpawnRequest
