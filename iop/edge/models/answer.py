@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from iop.edge.models.ending import Ending
 from iop.edge.models.headers import answer_headers, failure_headers
+from iop.edge.models.reader import WHOLE_BYTES, ModelReader, take, too_large
 from iop.edge.models.teller import StreamTeller, WholeTeller, beat
 from iop.edge.outliving import outliving
-from iop.errors import IOPError, OutputLimit
+from iop.errors import IOPError
 from iop.events import json_encode
 from iop.interfaces import IEdgeService, IRunCursor
 from iop.proto import run_pb2
@@ -22,13 +22,11 @@ from iop.web.errors import error_response
 from iop.web.responses import Response, StreamResponse
 
 KEEPALIVE_S = 10.0           # after this long without output the 200 goes out, with a heartbeat
-TAKE_BYTES = 256 * 1024
-WHOLE_BYTES = 32 * 1024 * 1024   # of an answer in one piece: it stands in memory a few times, and is encoded in one turn
 GONE = "client disconnected"
 
 
 class ModelAnswer:
-    """One answer under way: its run, its reader, and who is to be told when the client leaves."""
+    """See the module. The caller abandons it unless its answer was told."""
 
     def __init__(self, edge: IEdgeService, clock: IReactorTime, source: run_pb2.Source, detach_s: float | None) -> None:
         self._edge = edge
@@ -72,8 +70,7 @@ class ModelAnswer:
         return Response(200, teller.body(), teller.media_type, headers)
 
     def _too_long(self, ending: Ending, headers: dict[str, str]) -> Response:
-        error = OutputLimit(f"The answer has more than {WHOLE_BYTES >> 20} MiB, which is the limit of one in one piece.",
-                            hint="Ask for it with `stream: true`.")
+        error = too_large("Ask for it with `stream: true`.")
         self.abandon(error.message)
         return error_response(error, ending.dialect, headers)
 
@@ -107,8 +104,7 @@ class ModelAnswer:
     async def _take(self, deadline: float | None = None) -> list[Any]:
         """What there is to read; with nothing there, waits until there may be something, or for the deadline."""
         self._woken = False
-        taken = self._reader.take(TAKE_BYTES)
-        entries = await taken if isinstance(taken, Deferred) else taken
+        entries = await take(self._reader)
         if not entries and not self._reader.ended and not self._woken:
             await self._wait(deadline)
         return entries
@@ -165,47 +161,6 @@ class ModelAnswer:
         else:
             reason = f"{reason} and did not come back in {self._detach_s:g} s"
             self._clock.callLater(self._detach_s, abandon, run_id, self._source, reason)
-
-
-class ModelReader:
-    """The rest of a stream, for the pump."""
-
-    def __init__(self, cursor: IRunCursor, teller: StreamTeller, first: list[bytes], abandon: Callable[[], object]) -> None:
-        self._cursor = cursor
-        self._teller = teller
-        self._first = first
-        self._abandon = abandon
-        self.ended = False
-
-    @property
-    def heartbeat(self) -> bytes:
-        return beat(self._teller)
-
-    def take(self, limit_bytes: int) -> list[bytes] | Deferred[list[bytes]]:
-        if self._first:
-            first, self._first = self._first, []
-            self.ended = self._cursor.ended
-            return first
-        taken = self._cursor.take(limit_bytes)
-        if not isinstance(taken, list):
-            return taken.addCallback(self._formatted)
-        try:
-            return self._formatted(taken) if taken or self._cursor.ended else []
-        except IOPError as error:        # what its teller cannot tell any more: the connection breaks
-            return fail(error)
-
-    def _formatted(self, entries: list[Any]) -> list[bytes]:
-        told = [self._teller.write(entry) for entry in entries]
-        self.ended = self._cursor.ended
-        if self.ended:
-            told.append(self._teller.end())
-        return told
-
-    def notify(self, callback: Callable[[], object]) -> None:
-        self._cursor.notify(callback)
-
-    def close(self) -> None:
-        self._abandon()
 
 
 def failed_response(ending: Ending, headers: dict[str, str]) -> Response:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
-
-from iop.edge.models.answer import WHOLE_BYTES
 from iop.edge.models.foreign_json import read_object
+from iop.edge.models.reader import WHOLE_BYTES, take, too_large
 from iop.edge.models.response_object import PREFIX
 from iop.edge.models.responses import RESPONSES, ResponseBody
-from iop.errors import InvalidRequest, NotFound, OutputLimit
+from iop.errors import InvalidRequest, NotFound
 from iop.interfaces import IEdgeService, IRunCursor
 from iop.proto import run_pb2
 from iop.records import RunRecord
 from iop.runs import START, is_run_id
-
-TAKE_BYTES = 256 * 1024
 
 
 class PreviousNotFound(InvalidRequest):
@@ -75,11 +71,10 @@ class ResponseStore:
         cursor = await self.cursor(stored)
         try:
             while not cursor.ended:
-                for entry in await taken(cursor):
+                for entry in await take(cursor):
                     body.read(entry)
                 if body.size > WHOLE_BYTES:
-                    raise OutputLimit(f"The answer has more than {WHOLE_BYTES >> 20} MiB, which is the limit of one in one "
-                                      "piece.", hint="Fetch it with `stream=true`.")
+                    raise too_large("Fetch it with `stream=true`.")
         finally:
             cursor.close()
         return body
@@ -97,13 +92,6 @@ class ResponseStore:
             raise PreviousNotFound(f"The response {name[:80]!r} cannot be continued: it is {stored.record.state}.")
         output = (await self.read(stored)).output()
         return [*items_of(stored.asked.get("input")), *output, *items_of(given)]
-
-
-async def taken(cursor: IRunCursor) -> list[Any]:
-    """What a cursor has now, of a run that has ended: never nothing before its end."""
-    found = cursor.take(TAKE_BYTES)
-    entries: list[Any] = await found if isinstance(found, Deferred) else found
-    return entries
 
 
 def items_of(given: Any) -> list[Any]:

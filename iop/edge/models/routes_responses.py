@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Meta
 
 from iop.edge.models.affinity import chat_prefix
-from iop.edge.models.answer import ModelReader
 from iop.edge.models.asking import Asking
+from iop.edge.models.reader import ModelReader, take
 from iop.edge.models.response_object import ResponseObject, response_id, state_status
-from iop.edge.models.response_store import ResponseStore, Stored, items_of, taken
+from iop.edge.models.response_store import ResponseStore, Stored, items_of
 from iop.edge.models.responses import RESPONSES, ResponseBody, ResponseStream
 from iop.edge.routes_runs import idempotency_key
 from iop.errors import Conflict, InvalidRequest
@@ -185,7 +185,7 @@ async def _passed_over(cursor: IRunCursor, teller: ResponseStream, after: int) -
     """Read what the client has seen already; what is left to tell of the last entries that were read for it."""
     told: list[bytes] = []
     while not (cursor.ended or teller.has_gap or told) and teller.next_number <= after:
-        entries = await taken(cursor)
+        entries = await take(cursor)
         told = [piece for entry in entries if (piece := teller.write(entry))]
         if not entries:
             break
