@@ -96,7 +96,7 @@ def failed_in_silence(batch: run_pb2.EventBatch) -> bool:
     """Whether its run ends in it as failed, without any output in it, and trying again may help."""
     found = ending_of(batch)
     return (found is not None and found[0] == "failed" and found[1].retryable
-            and not any(event.WhichOneof("kind") == "output" for event in batch.events))
+            and not any(event.WhichOneof("kind") in ("output", "tool_call") for event in batch.events))
 
 
 def outcome_dict(outcome: run_pb2.Outcome) -> dict[str, object]:

@@ -259,7 +259,7 @@ class Dispatcher:
         Only a failure that says that trying again may help, of a run that showed nothing, and while another node, or another
         target of its alias, is ready for it: else the words of the backend are the answer.
         """
-        if not run.silent or batch.first_seq != 1 or not failed_in_silence(batch):
+        if not failed_in_silence(batch) or not run.has_shown_nothing or not run.goes_on_with(batch):
             return False
         if run.cancelling or not run.request.retry_safe or run.refusals >= MAX_REFUSALS:
             return False
@@ -274,6 +274,7 @@ class Dispatcher:
                        adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt,
                        reason=batch.events[-1].failed.message)
         self.answered(run)
+        self._runs.note(run, started_us=0)
         self.requeue(run)
         self._clock.callLater(FAILED_S, self.pump)
         return True

@@ -6,7 +6,7 @@ from typing import Any
 
 from iop.edge.placement import Place
 from iop.edge.runlog import RunLog
-from iop.proto.run_pb2 import RunRequest
+from iop.proto.run_pb2 import EventBatch, RunRequest
 from iop.records import RunRecord
 
 
@@ -48,6 +48,11 @@ class Run:
         return self.log.last.attempt < self.record.attempt or not self.log.last.seq
 
     @property
+    def has_shown_nothing(self) -> bool:
+        """No output of it has come. Of what came to an earlier start of the edge, that is not known."""
+        return self.silent or (self.log.floor.attempt < self.record.attempt and not self.record.first_output_us)
+
+    @property
     def committed_seq(self) -> int:
         """How far history has its present attempt; 0 when nothing of it."""
         return self.log.committed.seq if self.log.committed.attempt == self.record.attempt else 0
@@ -56,6 +61,10 @@ class Run:
     def last_seq(self) -> int:
         """How far its present attempt has come, committed or not; 0 when nothing of it."""
         return self.log.last.seq if self.log.last.attempt == self.record.attempt else 0
+
+    def goes_on_with(self, batch: EventBatch) -> bool:
+        """Whether its events stand right behind those that are here, or overlap them."""
+        return batch.first_seq <= self.last_seq + 1 < batch.first_seq + len(batch.events) and not self.log.ended
 
     def leased_to(self, node_id: str, attempt: int) -> bool:
         return self.sent and self.record.node_id == node_id and self.record.attempt == attempt

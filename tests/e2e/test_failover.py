@@ -20,8 +20,11 @@ ANSWER = {"id": "c", "object": "chat.completion", "created": 1, "model": "big", 
     {"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]}
 
 
+ROLE = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+
+
 class Backend:
-    """Lists its model; answers chats with one status and body."""
+    """Lists its model; answers chats with one status and body, and streams not at all: it says who speaks, and is gone."""
 
     def __init__(self, status: int, answer: object) -> None:
         self.asked = 0
@@ -43,9 +46,14 @@ class Backend:
                 self._answer(200, {"data": [{"id": "big"}]})
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 backend.asked += 1
-                self._answer(status, answer)
+                if body.get("stream") and status != 200:
+                    self.close_connection = True
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999\r\n\r\n"
+                                     b"data: " + json.dumps(ROLE).encode() + b"\n\n")
+                else:
+                    self._answer(status, answer)
 
             def _answer(self, code: int, value: object) -> None:
                 body = json.dumps(value).encode()
@@ -98,6 +106,9 @@ def test_a_client_notices_nothing_of_a_broken_backend_while_another_node_has_the
         for _ in range(4):
             answer = client.chat.completions.create(model="big", messages=[{"role": "user", "content": "hi"}])
             assert answer.choices[0].message.content == "Hello"
+        for _ in range(2):
+            chunks = client.chat.completions.create(model="big", stream=True, messages=[{"role": "user", "content": "hi"}])
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Hello"
         assert broken.asked > 1, "the broken one was tried again"
         runs = [json.loads(line) for line in up.iop("runs", "--json").stdout.splitlines()]
         assert any(run["attempt"] == 2 and run["state"] == "completed" and run["node_id"] == "laptop" for run in runs)

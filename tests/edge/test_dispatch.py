@@ -11,8 +11,8 @@ from iop.edge.dispatch import REPORTED_S
 from iop.errors import Conflict, NoSuchTarget, QueueFull
 from iop.events import ending, output, started
 from iop.proto.node_pb2 import AdapterState, NodeStatus, TargetState
-from iop.proto.run_pb2 import Outcome, RunRejected, RunRequest, Source
-from tests.edge.conftest import PERSON, FakeEdge, FakeNode, prompt, result_of, status
+from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected, RunRequest, Source
+from tests.edge.conftest import PERSON, FakeEdge, FakeNode, prompt, report, result_of, status
 
 
 def offering(*places: tuple[str, str], concurrency: int = 1, **fields: Any) -> NodeStatus:
@@ -249,7 +249,39 @@ def test_where_all_have_failed_the_last_ones_words_are_the_answer(two: tuple[Fak
     assert (Outcome.FromString(ended.outcome).message, Outcome.FromString(ended.outcome).upstream_status) == ("also", 502)
 
 
-@pytest.mark.parametrize("why", ["output", "started before", "not retryable", "not safe", "pinned", "session",
+def test_a_backend_that_began_and_said_nothing_has_failed_in_silence(two: tuple[FakeEdge, FakeNode, FakeNode]) -> None:
+    """vLLM answers 200 before it reads the prompt."""
+    edge, n1, n2 = two
+    run = edge.submit(asked())
+    request = n1.accept()
+    n1.emit(request, 1, started("o", "small"))
+    assert edge.run(run.run_id).state == "running"
+    n1.emit(request, 2, ending("failed", BROKEN))
+    moved = edge.run(run.run_id)
+    assert (moved.node_id, moved.attempt, moved.state, moved.started_us) == ("n2", 2, "placed", 0)
+    assert n1.last("event_ack").through_seq == 2
+    n2.accept()
+    n2.emit(n2.last("run_request"), 1, started("v", "big"))
+    assert edge.run(run.run_id).state == "running"
+    n2.emit(n2.last("run_request"), 2, output("so"), ending("completed", Outcome(code="ok")))
+    assert edge.run(run.run_id).state == "completed"
+    kept = [(batch.attempt, batch.first_seq) for batch in edge.history.kept.batches[run.run_id]]
+    assert kept == [(1, 1), (2, 1), (2, 2)]
+
+
+def test_what_an_earlier_start_of_the_edge_took_in_may_have_been_output(two: tuple[FakeEdge, FakeNode, FakeNode]) -> None:
+    edge, n1, _ = two
+    run = edge.submit(asked())
+    request = n1.accept()
+    n1.emit(request, 1, started("o", "small"), output("so"))
+    again = edge.restarted()
+    n2 = again.node("n2", told=offering(("v", "big")))
+    n1 = again.node("n1", [report(request, 3, first=3, open_=False)], told=offering(("o", "small")))
+    n1.send("event_batch", EventBatch(run_id=run.run_id, attempt=1, first_seq=3, events=[ending("failed", BROKEN)]))
+    assert again.run(run.run_id).state == "failed" and not n2.all("run_request")
+
+
+@pytest.mark.parametrize("why", ["output", "output before", "not retryable", "not safe", "pinned", "session",
                                  "the other is away"])
 def test_a_failure_is_the_answer_where_another_node_would_not_be_right(
         two: tuple[FakeEdge, FakeNode, FakeNode], why: str) -> None:
@@ -261,8 +293,8 @@ def test_a_failure_is_the_answer_where_another_node_would_not_be_right(
         away.adapters[0].targets[0].ready = False
         n2.send("node_status", away)
     before = [output("so")] if why == "output" else []
-    if why == "started before":
-        n1.emit(n1.last("run_request"), 1, started("o", "small"))
+    if why == "output before":
+        n1.emit(n1.last("run_request"), 1, output("so"))
         n1.emit(n1.last("run_request"), 2, ending("failed", BROKEN))
     else:
         fail(n1, *before, outcome=Outcome(code="upstream_error") if why == "not retryable" else BROKEN)
