@@ -93,9 +93,12 @@ def ending_of(batch: run_pb2.EventBatch) -> tuple[str, run_pb2.Outcome] | None:
 
 
 def failed_in_silence(batch: run_pb2.EventBatch) -> bool:
-    """Whether its run ends in it as failed, without any output in it, and trying again may help."""
+    """Whether its run ends in it because a backend failed, without any output in it, and trying again may help.
+
+    A limit that was passed is the run's own: another node would pass it too, later.
+    """
     found = ending_of(batch)
-    return (found is not None and found[0] == "failed" and found[1].retryable
+    return (found is not None and found[0] == "failed" and found[1].code == UpstreamError.code and found[1].retryable
             and not any(event.WhichOneof("kind") in ("output", "tool_call") for event in batch.events))
 
 

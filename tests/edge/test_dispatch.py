@@ -281,7 +281,7 @@ def test_what_an_earlier_start_of_the_edge_took_in_may_have_been_output(two: tup
     assert again.run(run.run_id).state == "failed" and not n2.all("run_request")
 
 
-@pytest.mark.parametrize("why", ["output", "output before", "not retryable", "not safe", "pinned", "session",
+@pytest.mark.parametrize("why", ["output", "output before", "a limit", "not retryable", "not safe", "pinned", "session",
                                  "the other is away"])
 def test_a_failure_is_the_answer_where_another_node_would_not_be_right(
         two: tuple[FakeEdge, FakeNode, FakeNode], why: str) -> None:
@@ -297,7 +297,8 @@ def test_a_failure_is_the_answer_where_another_node_would_not_be_right(
         n1.emit(n1.last("run_request"), 1, output("so"))
         n1.emit(n1.last("run_request"), 2, ending("failed", BROKEN))
     else:
-        fail(n1, *before, outcome=Outcome(code="upstream_error") if why == "not retryable" else BROKEN)
+        fail(n1, *before, outcome={"not retryable": Outcome(code="upstream_error"),
+                                   "a limit": Outcome(code="first_output_timeout", retryable=True)}.get(why, BROKEN))
     assert (edge.run(run.run_id).state, edge.run(run.run_id).attempt) == ("failed", 1)
     assert not n2.all("run_request") and not edge.history.kept.late
 
