@@ -29,6 +29,7 @@ from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse
 
 DETACH_MAX_S = 86_400
+RUN_HEADERS = ("x-iop-detach", "x-iop-priority", "Idempotency-Key")      # read of every request that begins a run
 
 
 class Asking:
@@ -55,18 +56,21 @@ class Asking:
         """Whether a name can mean a program. Raises NoSuchTarget."""
         return any(adapter in PROGRAM_ADAPTERS for adapter, _, _ in self._edge.targets(model))
 
-    async def streamed(self, request: Request, run: run_pb2.RunRequest,
-                       teller_of: Callable[[RunRecord], StreamTeller]) -> Response | StreamResponse:
-        """The run's answer as it arises, told by what `teller_of` makes for its record."""
-        return await self._answered(request, run, lambda answer: answer.streamed(teller_of(answer.record)))
+    async def answered(self, request: Request, run: run_pb2.RunRequest, streams: bool | None,
+                       stream: Callable[[RunRecord], StreamTeller],
+                       body: Callable[[RunRecord], WholeTeller]) -> Response | StreamResponse:
+        """The run's answer: as it arises, or in one piece. `stream` and `body` make what tells it, for the run's record."""
+        if not streams:
+            return await self.whole(request, run, body)
+        return await self._asked(request, run, lambda answer: answer.streamed(stream(answer.record)))
 
     async def whole(self, request: Request, run: run_pb2.RunRequest,
                     teller_of: Callable[[RunRecord], WholeTeller]) -> Response | StreamResponse:
         """The run's answer in one piece."""
-        return await self._answered(request, run, lambda answer: answer.whole(teller_of(answer.record)))
+        return await self._asked(request, run, lambda answer: answer.whole(teller_of(answer.record)))
 
-    async def _answered(self, request: Request, run: run_pb2.RunRequest,
-                        told: Callable[[ModelAnswer], Any]) -> Response | StreamResponse:
+    async def _asked(self, request: Request, run: run_pb2.RunRequest,
+                     told: Callable[[ModelAnswer], Any]) -> Response | StreamResponse:
         answer = ModelAnswer(self._edge, self._clock, request.source, _detach_s(request))
         done = False
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.affinity import chat_prefix
-from iop.edge.models.asking import Asking
+from iop.edge.models.asking import RUN_HEADERS, Asking
 from iop.edge.models.messages import CANNOT_COUNT, COUNT_TOKENS, MESSAGES, CountBody, MessageBody, MessagesStream
 from iop.errors import InvalidRequest, NotFound
 from iop.proto import run_pb2
@@ -67,7 +67,7 @@ class MessagesRoutes:
     def _route(self, path: str, handler: Any, summary: str, streams: bool) -> Route:
         return Route("POST", path, "models", handler, summary, body=MessagesRequest, query=None, body_limit=self._body_limit,
                      dialect=ANTHROPIC, streams=streams, errors=RUN_ERRORS,
-                     headers=("x-iop-detach", "x-iop-priority", "Idempotency-Key", *FORWARDED))
+                     headers=(*RUN_HEADERS, *FORWARDED))
 
     async def create(self, request: Request) -> Response | StreamResponse:
         asked = request.json(MessagesRequest)
@@ -78,8 +78,7 @@ class MessagesRoutes:
 
         def body(record: RunRecord) -> MessageBody:
             return MessageBody(record.run_id, asked.model, asked.stops)
-        return await (self._asking.streamed(request, run, stream) if asked.stream else
-                      self._asking.whole(request, run, body))
+        return await self._asking.answered(request, run, asked.stream, stream, body)
 
     async def count(self, request: Request) -> Response:
         asked = request.json(MessagesRequest)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.affinity import chat_prefix
-from iop.edge.models.asking import Asking
+from iop.edge.models.asking import RUN_HEADERS, Asking
 from iop.edge.models.ollama import CHAT, EMBED, GENERATE, EmbedBody, OllamaBody, OllamaStream
 from iop.edge.models.ollama_names import VERSION, known_name, loaded, shown, tags
 from iop.edge.models.routes_names import Name, find, usable
@@ -89,7 +89,7 @@ class OllamaRoutes:
     def _run(self, name: str, handler: Any, summary: str, body: type[msgspec.Struct], streams: bool = False) -> Route:
         return Route("POST", f"/api/{name}", "models", handler, summary, body=body, query=None, body_limit=self._body_limit,
                      dialect=OLLAMA, streams=streams, errors=RUN_ERRORS,
-                     headers=("x-iop-detach", "x-iop-priority", "Idempotency-Key"))
+                     headers=RUN_HEADERS)
 
     async def chat(self, request: Request) -> Response | StreamResponse:
         asked = request.json(OllamaChat)
@@ -113,8 +113,7 @@ class OllamaRoutes:
 
         def body(record: RunRecord) -> OllamaBody:
             return OllamaBody(record, asked.model, api)
-        return await (self._asking.whole(request, run, body) if asked.stream is False else
-                      self._asking.streamed(request, run, stream))
+        return await self._asking.answered(request, run, asked.stream is not False, stream, body)
 
     async def embed(self, request: Request) -> Response | StreamResponse:
         asked = request.json(OllamaEmbed)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.affinity import chat_prefix
-from iop.edge.models.asking import Asking, created_s
+from iop.edge.models.asking import RUN_HEADERS, Asking, created_s
 from iop.edge.models.chat import ChatBody, ChatStream, empty_delta
 from iop.edge.models.completions import CompletionBody, CompletionStream, empty_piece
 from iop.edge.models.deltas import CHAT, COMPLETIONS
@@ -68,7 +68,7 @@ class OpenAIRoutes:
     def _route(self, path: str, handler: Any, summary: str, body: type[msgspec.Struct], answer: str) -> Route:
         return Route("POST", path, "models", handler, summary, body=body, query=None, body_limit=self._body_limit,
                      dialect=OPENAI, answer=answer, streams=True, errors=RUN_ERRORS,
-                     headers=("x-iop-detach", "x-iop-priority", "Idempotency-Key"))
+                     headers=RUN_HEADERS)
 
     def _heartbeat(self, chunk: Callable[[str, int, str], bytes], record: RunRecord, model: str) -> bytes:
         return chunk(record.run_id, created_s(record), model) if self._in_chunks else COMMENT
@@ -84,8 +84,7 @@ class OpenAIRoutes:
 
         def body(record: RunRecord) -> ChatBody:
             return ChatBody(record.run_id, created_s(record), asked.model)
-        return await (self._asking.streamed(request, run, stream) if asked.stream else
-                      self._asking.whole(request, run, body))
+        return await self._asking.answered(request, run, asked.stream, stream, body)
 
     async def complete(self, request: Request) -> Response | StreamResponse:
         asked = request.json(CompletionRequest)
@@ -98,5 +97,4 @@ class OpenAIRoutes:
 
         def body(record: RunRecord) -> CompletionBody:
             return CompletionBody(record.run_id, created_s(record), asked.model)
-        return await (self._asking.streamed(request, run, stream) if asked.stream else
-                      self._asking.whole(request, run, body))
+        return await self._asking.answered(request, run, asked.stream, stream, body)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from iop.edge.models.asking import Asking
+from iop.edge.models.asking import RUN_HEADERS, Asking
 from iop.edge.models.passing import PassBody, PassStream
 from iop.edge.models.routes_names import Name
 from iop.errors import InvalidRequest
@@ -66,7 +66,7 @@ class PassingRoutes:
         return [Route(
             "POST", f"/v1/{one.api}", "models", self._handler(one), one.summary, query=None, body_limit=self._body_limit,
             body=PassedForm if one.form else PassedRequest, form=one.form, media=one.media, dialect=OPENAI, answer="passed",
-            errors=RUN_ERRORS, headers=("x-iop-detach", "x-iop-priority", "Idempotency-Key")) for one in PASSED]
+            errors=RUN_ERRORS, headers=RUN_HEADERS) for one in PASSED]
 
     def _handler(self, one: Passed) -> Callable[[Request], Awaitable[Response | StreamResponse]]:
         async def handle(request: Request) -> Response | StreamResponse:
@@ -77,9 +77,9 @@ class PassingRoutes:
         asked, content_type = _form(request) if one.form else (request.json(PassedRequest), "")
         run = self._asking.run_request(request, asked.model, one.api, programs=False)
         run.content_type = content_type
-        if one.streams or asked.stream:
-            return await self._asking.streamed(request, run, lambda record: PassStream(asked.model, one.api))
-        return await self._asking.whole(request, run, lambda record: PassBody(asked.model, one.api))
+        return await self._asking.answered(request, run, one.streams or asked.stream,
+                                           lambda record: PassStream(asked.model, one.api),
+                                           lambda record: PassBody(asked.model, one.api))
 
 
 def _form(request: Request) -> tuple[Any, str]:

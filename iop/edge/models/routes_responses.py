@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from iop.edge.models.affinity import chat_prefix
-from iop.edge.models.asking import Asking
+from iop.edge.models.asking import RUN_HEADERS, Asking
 from iop.edge.models.reader import ModelReader, take
 from iop.edge.models.response_object import ResponseObject, response_id, state_status
 from iop.edge.models.response_store import ResponseStore, Stored, items_of
@@ -33,7 +33,7 @@ from iop.web import strictjson
 from iop.web.errors import OPENAI
 from iop.web.request import Request
 from iop.web.responses import Response, StreamResponse, json_response
-from iop.web.route import Route
+from iop.web.route import RUN_ERRORS, Route
 
 LISTED = 20                  # input items on a page, and
 LISTED_MAX = 100             # at most (OpenAI's numbers)
@@ -78,7 +78,7 @@ class ResponseRoutes:
         return [
             Route("POST", "/v1/responses", "models", self.create, "A response, streaming or not, waited for or not",
                   body=ResponseRequest, query=None, body_limit=self._body_limit, streams=True,
-                  headers=("x-iop-detach", "Idempotency-Key"), **shared | {"errors": (404, 409, 429, 502, 503, 504)}),
+                  headers=RUN_HEADERS, **shared | {"errors": RUN_ERRORS}),
             Route("GET", one, "models", self.retrieve, "Show a response, or stream it again", query=RetrieveQuery,
                   streams=True, **shared),
             Route("DELETE", one, "models", self.delete, "Have a response forgotten; its run stays in the record", **shared),
@@ -96,9 +96,9 @@ class ResponseRoutes:
         run = await self._run_request(request, asked, body)
         if asked.background:
             return await self._background(request, run, asked, body)
-        if asked.stream:
-            return await self._asking.streamed(request, run, lambda record: ResponseStream(record, body, asked.model))
-        return await self._asking.whole(request, run, lambda record: ResponseBody(record, body, asked.model))
+        return await self._asking.answered(
+            request, run, asked.stream, lambda record: ResponseStream(record, body, asked.model),
+            lambda record: ResponseBody(record, body, asked.model))
 
     async def _run_request(self, request: Request, asked: ResponseRequest, body: dict[str, Any]) -> run_pb2.RunRequest:
         """The run. Its body always asks for a stream, so that a client that leaves is noticed, and the answer can be
