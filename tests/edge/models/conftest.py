@@ -16,15 +16,18 @@ from iop.testing.web import Wire
 
 
 class World:
+    """`op` is a key that may do everything, `models` one that may ask models; requests without a key go with `key`."""
+
     def __init__(self, **listen):
         self.edge, self.clock = FakeEdge(), Clock()
         op, self.op = make_key("api", "op", list(SCOPES))
         models, self.models = make_key("api", "chatter", ["models"])
         ring = KeyRing([op, models])
         self.site = make_site(self.edge, lambda: ring, HttpListen(**listen), Metrics(self.edge), self.clock)
+        self.key = self.op
 
     def wire(self, key=None):
-        return Wire(self.site, key or self.op)
+        return Wire(self.site, key or self.key)
 
     def call(self, method, path, body=None, key=None, **headers):
         return self.wire(key).call(method, path, body, **headers)

@@ -1,50 +1,36 @@
 """The official client of Ollama against the Ollama face, over loopback."""
 
+from functools import partial
+
 import ollama
 import pytest
 import pytest_twisted
-from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
 from iop import events
-from iop.config import HttpListen
-from iop.edge.routes import make_site
 from iop.errors import ProgramFailed
-from iop.keys import SCOPES, KeyRing, make_key
-from iop.metrics import Metrics
-from iop.testing.edge import FakeEdge, script
+from iop.testing.edge import script
 from tests.edge.models.conftest import chat_chunk, completed, played, started, tool_chunk
+from tests.edge.models.loopback import Loopback, raised
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
+_tried = partial(raised, ollama.ResponseError)
 
-class World:
-    """A site on a real port; `client` is the official one."""
+
+class World(Loopback):
+    """`client` is the official one."""
 
     def __init__(self):
-        self.edge = FakeEdge()
-        key, text = make_key("api", "op", list(SCOPES))
-        self.site = make_site(self.edge, lambda: KeyRing([key]), HttpListen(), Metrics(self.edge, reactor), reactor)
-        self.port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
-        self.client = ollama.Client(f"http://127.0.0.1:{self.port.getHost().port}", timeout=10,
-                                    headers={"Authorization": f"Bearer {text}"})
+        super().__init__()
+        self.client = ollama.Client(self.url, timeout=10, headers={"Authorization": f"Bearer {self.key}"})
 
 
 @pytest.fixture
 def world():
     made = World()
     yield made
-    made.site.disconnect_all()
-    pytest_twisted.blockon(made.port.stopListening())
-
-
-def _tried(call):
-    """What an API call raises."""
-    try:
-        call()
-    except ollama.ResponseError as error:
-        return error
-    raise AssertionError("it did not fail")
+    made.stop()
 
 
 @pytest_twisted.ensureDeferred

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from functools import partial
 
 import openai
 import pytest
@@ -11,16 +12,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from iop import events
-from iop.config import HttpListen
-from iop.edge.routes import make_site
 from iop.errors import ProgramFailed, UpstreamError
 from iop.forms import field_text
-from iop.keys import SCOPES, KeyRing, make_key
-from iop.metrics import Metrics
-from iop.testing.edge import FakeEdge, script
+from iop.keys import make_key
+from iop.testing.edge import script
 from tests.edge.models.conftest import played, started
+from tests.edge.models.loopback import Loopback, raised
 
 MESSAGES = [{"role": "user", "content": "hi"}]
+
+_tried = partial(raised, openai.APIError)
 
 
 def chunk(text, finish=None):
@@ -29,37 +30,22 @@ def chunk(text, finish=None):
         "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}).encode())
 
 
-class World:
-    """A site on a real port; `client` is the official one."""
+class World(Loopback):
+    """`client` is the official one."""
 
     def __init__(self):
-        self.edge = FakeEdge()
-        key, self.key = make_key("api", "op", list(SCOPES))
-        ring = KeyRing([key])
-        self.site = make_site(self.edge, lambda: ring, HttpListen(), Metrics(self.edge, reactor), reactor)
-        self.port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
-        self.address = ("127.0.0.1", self.port.getHost().port)
+        super().__init__()
         self.client = self.client_of(self.key)
 
     def client_of(self, key, **options):
-        return openai.OpenAI(base_url=f"http://127.0.0.1:{self.address[1]}/v1", api_key=key, timeout=10, **options)
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, timeout=10, **options)
 
 
 @pytest.fixture
 def world():
     made = World()
     yield made
-    made.site.disconnect_all()
-    pytest_twisted.blockon(made.port.stopListening())
-
-
-def _tried(call):
-    """What an API call raises."""
-    try:
-        call()
-    except openai.APIError as error:
-        return error
-    raise AssertionError("it did not fail")
+    made.stop()
 
 
 @pytest_twisted.ensureDeferred

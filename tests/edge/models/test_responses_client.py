@@ -1,6 +1,7 @@
 """The official OpenAI client against the Responses API, over loopback."""
 
 import json
+from functools import partial
 
 import openai
 import pytest
@@ -11,13 +12,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from iop import events
-from iop.config import HttpListen
-from iop.edge.routes import make_site
 from iop.errors import ProgramFailed, UpstreamError
-from iop.keys import SCOPES, KeyRing, make_key
-from iop.metrics import Metrics
 from iop.proto import run_pb2
-from iop.testing.edge import FakeEdge, script
+from iop.testing.edge import script
+from tests.edge.models.loopback import Loopback, raised
+
+_tried = partial(raised, openai.APIError)
 
 
 def chunk(finish=None, **delta):
@@ -31,17 +31,12 @@ def call(name, arguments):
             chunk("tool_calls")]
 
 
-class World:
-    """A site on a real port; `client` is the official one."""
+class World(Loopback):
+    """`responses` is the official client's."""
 
     def __init__(self):
-        self.edge = FakeEdge()
-        key, text = make_key("api", "op", list(SCOPES))
-        ring = KeyRing([key])
-        self.site = make_site(self.edge, lambda: ring, HttpListen(), Metrics(self.edge, reactor), reactor)
-        self.port = reactor.listenTCP(0, self.site, interface="127.0.0.1")
-        self.responses = openai.OpenAI(base_url=f"http://127.0.0.1:{self.port.getHost().port}/v1", api_key=text,
-                                       timeout=10).responses
+        super().__init__()
+        self.responses = openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, timeout=10).responses
 
     def create(self, **asked):
         return deferToThread(lambda: self.responses.create(model="tiny", **{"input": "hi"} | asked))
@@ -51,17 +46,7 @@ class World:
 def world():
     made = World()
     yield made
-    made.site.disconnect_all()
-    pytest_twisted.blockon(made.port.stopListening())
-
-
-def _tried(work):
-    """What an API call raises."""
-    try:
-        work()
-    except openai.APIError as error:
-        return error
-    raise AssertionError("it did not fail")
+    made.stop()
 
 
 @pytest_twisted.ensureDeferred

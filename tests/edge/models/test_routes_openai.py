@@ -4,18 +4,13 @@ import json
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
 from iop import events
-from iop.config import HttpListen
-from iop.edge.routes import make_site
 from iop.errors import HistoryUnavailable, ProgramFailed, QueueFull, RunTimeout, UpstreamError
-from iop.keys import SCOPES, KeyRing, make_key
-from iop.metrics import Metrics
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, Gap, RuntimeEvent
-from iop.testing.edge import FakeEdge, script
-from iop.testing.web import Wire
+from iop.testing.edge import script
+from tests.edge.models.conftest import World
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
@@ -36,29 +31,15 @@ def usage_chunk():
     return run_pb2.RuntimeEvent(at_us=1, usage=usage, raw=b'{"choices":[],"usage":{"prompt_tokens":1}}')
 
 
-class World:
-    def __init__(self):
-        self.edge, self.clock = FakeEdge(), Clock()
-        op, self.op = make_key("api", "op", list(SCOPES))
-        models, self.models = make_key("api", "chatter", ["models"])
-        ring = KeyRing([op, models])
-        self.site = make_site(self.edge, lambda: ring, HttpListen(), Metrics(self.edge), self.clock)
-
-    def wire(self, key=None):
-        return Wire(self.site, key or self.op)
-
-    def call(self, method, path, body=None, key=None, **headers):
-        return self.wire(key).call(method, path, body, **headers)
-
+class ChatWorld(World):
     def chatting(self, body=STREAM, **headers):
-        wire = self.wire()
-        wire.ask("POST", CHAT, body, **headers)
-        return wire
+        """A chat whose answer is still to come."""
+        return self.asking(CHAT, body, **headers)
 
 
 @pytest.fixture
 def world():
-    return World()
+    return ChatWorld()
 
 
 def chunks(body):

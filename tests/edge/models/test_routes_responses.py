@@ -3,18 +3,13 @@
 import json
 
 import pytest
-from twisted.internet.task import Clock
 
 from iop import events
-from iop.config import HttpListen
-from iop.edge.routes import make_site
 from iop.errors import ProgramFailed, QueueFull
-from iop.keys import SCOPES, KeyRing, make_key
-from iop.metrics import Metrics
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import Gap, RuntimeEvent
-from iop.testing.edge import FakeEdge, script
-from iop.testing.web import Wire
+from iop.testing.edge import script
+from tests.edge.models.conftest import World
 
 PATH = "/v1/responses"
 ASK = {"model": "tiny", "input": "hi"}
@@ -30,23 +25,15 @@ def chunk(text, finish=None):
 ANSWER = script(chunk("hel"), chunk("lo", "stop"))
 
 
-class World:
+class ResponsesWorld(World):
     def __init__(self):
-        self.edge, self.clock = FakeEdge(), Clock()
-        op, self.op = make_key("api", "op", list(SCOPES))
-        models, self.models = make_key("api", "chatter", ["models"])
-        ring = KeyRing([op, models])
-        self.site = make_site(self.edge, lambda: ring, HttpListen(), Metrics(self.edge), self.clock)
+        super().__init__()
+        self.key = self.models
 
-    def wire(self, key=None):
-        return Wire(self.site, key or self.models)
-
-    def call(self, method, path, body=None, key=None, **headers):
-        return self.wire(key).call(method, path, body, **headers)
-
-    def asking(self, method, path, body=None, **headers):
+    def retrieving(self, path):
+        """An answer that is still to come."""
         wire = self.wire()
-        wire.ask(method, path, body, **headers)
+        wire.ask("GET", path)
         return wire
 
     def made(self, **more):
@@ -57,7 +44,7 @@ class World:
 
 @pytest.fixture
 def world():
-    return World()
+    return ResponsesWorld()
 
 
 def told(body):
@@ -80,7 +67,7 @@ def test_an_answer_in_one_piece(world):
 
 
 def test_a_stream_begins_with_the_first_output_and_ends_as_completed(world):
-    wire = world.asking("POST", PATH, STREAM)
+    wire = world.asking(PATH, STREAM)
     run = world.edge.last
     run.start()
     assert not wire.received, "no status before there is something to tell"
@@ -93,7 +80,7 @@ def test_a_stream_begins_with_the_first_output_and_ends_as_completed(world):
 
 def test_a_stream_that_is_quiet_shows_that_it_lives(world):
     """In events: codex does not count comments, and gives up after five minutes."""
-    wire = world.asking("POST", PATH, STREAM)
+    wire = world.asking(PATH, STREAM)
     world.clock.advance(11)
     assert kinds(wire.streamed()) == ["created", "in_progress"]
     world.clock.pump([1] * 16)
@@ -108,16 +95,16 @@ def test_a_stream_that_is_quiet_shows_that_it_lives(world):
 
 def test_the_backend_is_always_asked_for_a_stream(world):
     body = b'{"model": "tiny",  "input": "hi", "top_k": 1.50, "stream": true}'
-    world.asking("POST", PATH, body)
+    world.asking(PATH, body)
     assert world.edge.last.request.body == body, "the body travels as it came"
-    world.asking("POST", PATH, body.replace(b"true", b"false"))
+    world.asking(PATH, body.replace(b"true", b"false"))
     assert json.loads(world.edge.last.request.body)["stream"] is True and b"1.50" in world.edge.last.request.body
     assert world.edge.last.request.api == "responses"
 
 
 def test_runs_of_one_conversation_belong_together(world):
     for body in ({**ASK, "prompt_cache_key": "k"}, {**ASK, "prompt_cache_key": "k", "input": "other"}, {**ASK, "input": "x"}):
-        world.asking("POST", PATH, body)
+        world.asking(PATH, body)
     one, same, other = [run.request.affinity for run in world.edge.runs_by_id.values()]
     assert one == same != other and one and other
 
@@ -147,7 +134,7 @@ def test_what_fails_before_the_first_output_has_its_status(world):
 
 def test_leaving_stops_it(world):
     for body in (ASK, STREAM):
-        wire = world.asking("POST", PATH, body)
+        wire = world.asking(PATH, body)
         wire.leave()
         assert world.edge.last.record.state == "cancelled"
 
@@ -155,7 +142,7 @@ def test_leaving_stops_it(world):
 # --- in the background
 
 def test_a_background_response_is_answered_at_once_and_goes_on_alone(world):
-    wire = world.asking("POST", PATH, BACKGROUND)
+    wire = world.asking(PATH, BACKGROUND)
     answer, run = wire.answer(), world.edge.last
     assert (answer.status, answer.json["status"], answer.json["background"]) == (200, "queued", True)
     wire.leave()
@@ -176,7 +163,7 @@ def test_a_background_response_that_is_asked_for_twice_is_one(world):
 
 
 def test_a_background_stream_can_be_left_and_taken_up_again(world):
-    wire = world.asking("POST", PATH, {**BACKGROUND, "stream": True})
+    wire = world.asking(PATH, {**BACKGROUND, "stream": True})
     run = world.edge.last
     run.start()
     run.emit(chunk("hel"))
@@ -185,11 +172,11 @@ def test_a_background_stream_can_be_left_and_taken_up_again(world):
     assert run.record.state == "running"
     run.emit(chunk("lo"))
     last = seen[-1]["sequence_number"]
-    again = world.asking("GET", f"{PATH}/resp_{run.record.run_id}?stream=true&starting_after={last}")
+    again = world.retrieving(f"{PATH}/resp_{run.record.run_id}?stream=true&starting_after={last}")
     run.emit(chunk("!", "stop"))
     run.end("completed")
     rest = told(again.streamed())
-    everything = told(world.asking("GET", f"{PATH}/{run.record.run_id}?stream=true").streamed())
+    everything = told(world.retrieving(f"{PATH}/{run.record.run_id}?stream=true").streamed())
     assert seen + rest == everything, "nothing is missing, nothing comes twice"
     assert [event["delta"] for event in everything if event["type"] == "response.output_text.delta"] == ["hel", "lo", "!"]
 
@@ -243,9 +230,9 @@ def test_what_is_deleted_is_not_found_any_more(world):
 @pytest.mark.parametrize("after", [0, 2, 5, 8, 9, 400])
 def test_a_finished_stream_is_told_again_from_any_place(world, after):
     name = world.made()["id"]
-    everything = told(world.asking("GET", f"{PATH}/{name}?stream=true").streamed())
+    everything = told(world.retrieving(f"{PATH}/{name}?stream=true").streamed())
     assert [event["sequence_number"] for event in everything] == list(range(10))
-    wire = world.asking("GET", f"{PATH}/{name}?stream=true&starting_after={after}")
+    wire = world.retrieving(f"{PATH}/{name}?stream=true&starting_after={after}")
     assert wire.received.startswith(b"HTTP/1.1 200") and wire.received.endswith(b"0\r\n\r\n")
     assert told(wire.streamed()) == everything[after + 1:]
 
@@ -274,7 +261,7 @@ def test_leaving_a_stream_that_was_fetched_stops_nothing(world):
     name = world.call("POST", PATH, BACKGROUND).json["id"]
     run = world.edge.last
     run.start()
-    wire = world.asking("GET", f"{PATH}/{name}?stream=true")
+    wire = world.retrieving(f"{PATH}/{name}?stream=true")
     wire.leave()
     assert not run.cancels and run.cursors[-1].closed
 
