@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.foreign_json import read_object
-from iop.edge.models.too_long import too_long
+from iop.edge.models.prompt_too_long import prompt_too_long
 from iop.errors import HistoryGap
 from iop.events import ENDING_KINDS, outcome_of, usage_dict
 from iop.proto import run_pb2
@@ -126,7 +126,7 @@ class Ending:
             return own
         message = self.message
         if self.dialect == ANTHROPIC and self.code == _TOO_LONG:
-            message = too_long(message, self.error())
+            message = prompt_too_long(message, self.error())
         told = error_body(self.dialect, self.outcome.code, message, self.status)
         return told | named_request(self.dialect, self.request_id)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iop.edge.models.too_long import too_long
+from iop.edge.models.prompt_too_long import prompt_too_long
 
 CLAUDE_READS = re.compile(r"prompt is too long[^0-9]*(\d+)\s*tokens?\s*>\s*(\d+)", re.IGNORECASE)
 VLLM = ("This model's maximum context length is 4096 tokens. However, you requested {} output tokens and your prompt "
@@ -24,16 +24,16 @@ VLLM = ("This model's maximum context length is 4096 tokens. However, you reques
     ("This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.", {},
      ("130000", "128000"))])
 def test_counts_are_told_as_claude_reads_them(message: str, error: dict[str, Any], counts: tuple[str, str]) -> None:
-    told = too_long(message, error)
+    told = prompt_too_long(message, error)
     found = CLAUDE_READS.search(told)
     assert found is not None and found.groups() == counts and told.endswith(message)
 
 
 @pytest.mark.parametrize("message", ["This model's maximum context length is 1024 tokens.", "context window exceeded"])
 def test_without_counts_the_words_alone_are_told(message: str) -> None:
-    assert too_long(message, {}) == f"prompt is too long: {message}"
-    assert CLAUDE_READS.search(too_long(message, {})) is None
+    assert prompt_too_long(message, {}) == f"prompt is too long: {message}"
+    assert CLAUDE_READS.search(prompt_too_long(message, {})) is None
 
 
 def test_an_answer_that_has_no_room_is_no_prompt_that_is_too_long() -> None:
-    assert too_long(VLLM.format(4000, 97, 4097), {}) == VLLM.format(4000, 97, 4097)
+    assert prompt_too_long(VLLM.format(4000, 97, 4097), {}) == VLLM.format(4000, 97, 4097)

@@ -17,7 +17,7 @@ _LIMIT_FIRST = re.compile(
     r"context length is (\d+) tokens.*?(?:contains(?: at least)?|has|resulted in) (\d+)(?: input)? tokens", re.DOTALL)
 
 
-def too_long(message: str, error: dict[str, Any]) -> str:
+def prompt_too_long(message: str, error: dict[str, Any]) -> str:
     """`message`, and what stands beside it in a backend's error object, for a client of the Messages API."""
     counts = _counts(message, error)
     if counts is None:
