@@ -18,19 +18,15 @@ import msgspec
 
 from iop.edge.models.blocks import Blocks, Content
 from iop.edge.models.deltas import Deltas, Note
-from iop.edge.models.ending import Ending
 from iop.edge.models.foreign_json import read_as
-from iop.errors import NotFound
+from iop.edge.models.stop_reason import StopReason
 from iop.events import json_encode
 from iop.proto.run_pb2 import CHANNEL_STDERR, Usage
 from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import data_frame
 
-MESSAGES, COUNT_TOKENS = "messages", "messages/count_tokens"
-CANNOT_COUNT = "The backend of this model cannot count tokens."
+MESSAGES = "messages"
 _TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-z_]+)"')
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
-                 "content_filter": "refusal"}
 
 
 def event_frame(event: dict[str, Any]) -> bytes:
@@ -71,48 +67,10 @@ def usage_json(usage: Usage | None) -> dict[str, int]:
     return told | ({"cache_read_input_tokens": usage.cached_tokens} if usage.cached_tokens else {})
 
 
-# --- why it stopped
+def head(run_id: str, model: str) -> dict[str, Any]:
+    """What every answer begins with."""
+    return {"id": f"msg_{run_id}", "type": "message", "role": "assistant", "model": model}
 
-class _Choice(msgspec.Struct):
-    stop_reason: Any = None          # vLLM: the text or token that ended it
-    matched_stop: Any = None         # SGLang's name for it
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
-
-
-_chunk = msgspec.json.Decoder(_Chunk).decode
-
-
-class Stop:
-    """Why a model stopped: its own word, and which of the client's texts it was, where the backend says that."""
-
-    def __init__(self, sequences: Collection[str]) -> None:
-        self._sequences = sequences
-        self._matched: str | None = None
-
-    def read(self, entry: Any) -> None:
-        if not self._sequences:
-            return
-        for event in entry.batch.events:
-            if b'"stop_reason"' in event.raw or b'"matched_stop"' in event.raw:
-                self._look_at(event.raw)
-
-    def _look_at(self, raw: bytes) -> None:
-        chunk = read_as(_chunk, raw) or _Chunk()
-        for word in (choice.stop_reason or choice.matched_stop for choice in chunk.choices[:1]):
-            if isinstance(word, str) and word in self._sequences:
-                self._matched = word
-
-    def told(self, ending: Ending) -> dict[str, str | None]:
-        reason = ending.finish_reason
-        if self._matched is not None and reason == "stop":
-            return {"stop_reason": "stop_sequence", "stop_sequence": self._matched}
-        return {"stop_reason": _STOP_REASONS.get(reason, "end_turn"), "stop_sequence": None}
-
-
-# --- the tellers
 
 class MessagesStream:
     """A streaming answer."""
@@ -125,7 +83,7 @@ class MessagesStream:
         self.ending = self._deltas.ending
         self._head = head(run_id, model)
         self._blocks = Blocks()
-        self._stop = Stop(stop_sequences)
+        self._stop = StopReason(stop_sequences)
         self._has_begun = False
         self._held: list[bytes] = []     # what happened before the first output: no reason to send a status of 200
 
@@ -151,7 +109,7 @@ class MessagesStream:
         if self._deltas.native:
             return b""
         last = [*self._blocks.finish(),
-                {"type": "message_delta", "delta": self._stop.told(self.ending), "usage": usage_json(self.ending.tokens)},
+                {"type": "message_delta", "delta": self._stop.fields(self.ending), "usage": usage_json(self.ending.tokens)},
                 {"type": "message_stop"}]
         return self._begun() + b"".join(map(event_frame, last))
 
@@ -184,7 +142,7 @@ class MessageBody:
         self.size = 0
         self._head = head(run_id, model)
         self._content = Content()
-        self._stop = Stop(stop_sequences)
+        self._stop = StopReason(stop_sequences)
         self._raw = b""
         self._notes: list[dict[str, object]] = []
 
@@ -206,35 +164,6 @@ class MessageBody:
         """The body of a run that has completed."""
         if self._raw:
             return self._raw
-        message = self._head | {"content": self._content.whole(), **self._stop.told(self.ending),
+        message = self._head | {"content": self._content.whole(), **self._stop.fields(self.ending),
                                 "usage": usage_json(self.ending.tokens)}
         return json_encode(message | ({"x_iop": self._notes} if self._notes else {}))
-
-
-class CountBody:
-    """The answer to messages/count_tokens: that of a backend which can count (ADR 0023)."""
-
-    media_type = JSON
-
-    def __init__(self) -> None:
-        self._deltas = Deltas(COUNT_TOKENS)
-        self.ending = self._deltas.ending
-        self.size = 0
-        self._raw = b""
-
-    def read(self, entry: Any) -> None:
-        self._deltas.read(entry)
-        if self._deltas.native:
-            self._raw += b"".join([event.raw for event in entry.batch.events])
-            self.size = len(self._raw)
-
-    def body(self) -> bytes:
-        """Raises NotFound where nothing was counted."""
-        if not self._raw:
-            raise NotFound(CANNOT_COUNT)
-        return self._raw
-
-
-def head(run_id: str, model: str) -> dict[str, Any]:
-    """What every answer begins with."""
-    return {"id": f"msg_{run_id}", "type": "message", "role": "assistant", "model": model}

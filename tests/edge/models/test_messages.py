@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from iop import events
 from iop.adapters.wire.anthropic_whole import WholeMessage
 from iop.edge.models.blocks import Blocks, Content, input_of
+from iop.edge.models.count_tokens import CountBody
 from iop.edge.models.deltas import CallBegin, CallPiece, Reasoning, Text
-from iop.edge.models.messages import PING, CountBody, MessageBody, MessagesStream
+from iop.edge.models.messages import PING, MessageBody, MessagesStream
 from iop.errors import NotFound, UpstreamError
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, Gap, RuntimeEvent, ToolCall
