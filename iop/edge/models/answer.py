@@ -62,14 +62,14 @@ class ModelAnswer:
             for entry in await self._take():
                 teller.read(entry)
             if teller.size > WHOLE_BYTES:
-                return self._too_long(teller.ending, await self._headers(teller.ending))
+                return self._too_large(teller.ending, await self._headers(teller.ending))
         self._reader.close()
         headers = await self._headers(teller.ending)
         if not teller.ending.completed:
             return failed_response(teller.ending, headers)
         return Response(200, teller.body(), teller.media_type, headers)
 
-    def _too_long(self, ending: Ending, headers: dict[str, str]) -> Response:
+    def _too_large(self, ending: Ending, headers: dict[str, str]) -> Response:
         error = too_large("Ask for it with `stream: true`.")
         self.abandon(error.message)
         return error_response(error, ending.dialect, headers)

@@ -18,9 +18,9 @@ from iop.web.errors import ANTHROPIC, OLLAMA, OPENAI, error_body, named_request,
 
 # What backends answer when it is the node's key that they refuse: nothing that their client could mend.
 _NOT_THE_CLIENTS = frozenset((401, 403, 407))
-_TOO_LONG = "context_length_exceeded"
+_CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 # llama.cpp: "exceeds the available context size"; vLLM and SGLang: "maximum context length", "model's context length".
-_TELLS_TOO_LONG = re.compile(r"exceed_context_size|\bcontext (?:size|length|window)\b", re.IGNORECASE)
+_MEANS_TOO_LONG = re.compile(r"exceed_context_size|\bcontext (?:size|length|window)\b", re.IGNORECASE)
 _CALLED = "tool_calls"
 
 
@@ -115,7 +115,7 @@ class Ending:
         """`message`, `type`, `param` and `code` as OpenAI's clients read them, and the backend's further fields."""
         code = self.outcome.code or self.kind or "internal_error"
         message = self.outcome.message or f"The run ended as {self.kind or 'unknown'}."
-        ours: Any = openai_error(_TOO_LONG if _TELLS_TOO_LONG.search(message) else code, message, self.status)["error"]
+        ours: Any = openai_error(_code_of(message, code), message, self.status)["error"]
         return ours if (own := self._own()) is None else ours | own
 
     def error_json(self) -> dict[str, object]:
@@ -125,7 +125,7 @@ class Ending:
         if self.dialect == ANTHROPIC and (own := self._anthropic()) is not None:
             return own
         message = self.message
-        if self.dialect == ANTHROPIC and self.code == _TOO_LONG:
+        if self.dialect == ANTHROPIC and self.code == _CONTEXT_LENGTH_EXCEEDED:
             message = prompt_too_long(message, self.error())
         told = error_body(self.dialect, self.outcome.code, message, self.status)
         return told | named_request(self.dialect, self.request_id)
@@ -147,6 +147,11 @@ class Ending:
         return status_of(self.outcome.code or self.kind, self.dialect)
 
 
+def _code_of(words: str, code: Any) -> Any:
+    """`code`, unless the backend's words mean that the prompt is too long."""
+    return _CONTEXT_LENGTH_EXCEEDED if _MEANS_TOO_LONG.search(words) else code
+
+
 def _own_error(body: bytes) -> dict[str, Any] | None:
     """The fields of a backend's error that has a message; None when it has none. Those which clients compare are strings
     or null: llama.cpp and vLLM say `"code": 400`, which is the status again."""
@@ -156,5 +161,5 @@ def _own_error(body: bytes) -> dict[str, Any] | None:
         return None
     told = {name: error[name] for name in ("type", "param", "code") if isinstance(error.get(name), str)}
     if "code" not in told:
-        told["code"] = _TOO_LONG if _TELLS_TOO_LONG.search(f"{told.get('type')} {error['message']}") else told.get("type")
+        told["code"] = _code_of(f"{told.get('type')} {error['message']}", told.get("type"))
     return {name: item for name, item in error.items() if name not in ("type", "param", "code")} | told
