@@ -3,12 +3,12 @@
 ::
 
     cold --use--> queued --room--> starting --health 200--> warm --idle, unload, another's turn--> stopping --> cold
-                     ^                |  ^                   |  |
-                     |          ended |  +---- doubted <-----+  | ended        (doubted: a request got no answer)
-                     |                v           (health?)     v
-                     |             resting <--------------------+
-                     |                |  after a back-off: starting again; `restarts` times in a row, then
-                     +-- REST_S ------+--> failed: who waits is told why, with the server's last words
+      ^                              |   ^                  |  ^ |
+      |                        ended |   |      cut_off()   v  | | ended
+      |                              v   |            doubted -+ |        (one that does not answer is ended)
+      |                           resting +<---------------------+
+      |                              |  after a back-off it is started again; after `restarts` in a row:
+      +--------- FAILED_S ------- failed: who waits is told why, with the server's last words
 
 What waits for it is served by whichever start of it answers first.
 """
