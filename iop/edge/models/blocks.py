@@ -67,14 +67,14 @@ class Blocks:
                 self._calls[index] = self._begun(delta)
             case CallPiece(index, arguments):
                 self._calls[index].waiting.append(arguments)
-        return self._told()
+        return self._events()
 
     def finish(self) -> list[dict[str, Any]]:
         """What is left to tell, once the model has nothing more to say."""
-        events = self._told()
+        events = self._events()
         while self._open is not None:
             events.append(self._stopped())
-            events += self._told()
+            events += self._events()
         return events
 
     def _growing(self, delta: Text | Reasoning) -> _Block:
@@ -88,7 +88,7 @@ class Blocks:
         self._row.append(block)
         return block
 
-    def _told(self) -> list[dict[str, Any]]:
+    def _events(self) -> list[dict[str, Any]]:
         """Events until a block is open that may go on."""
         events: list[dict[str, Any]] = []
         while True:

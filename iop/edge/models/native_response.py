@@ -45,7 +45,7 @@ class NativeEvents:
         self.next_number = 0
         self.ended = False               # that has come
 
-    def told(self, raw: bytes) -> tuple[int, bytes]:
+    def add(self, raw: bytes) -> tuple[int, bytes]:
         """The sequence_number and the frame of an event."""
         event = read_as(_event, raw) or _Event()     # in another shape than ours it passes as it came
         own = event.response.id if event.response is not None else event.id if event.object == "response" else ""

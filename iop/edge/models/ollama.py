@@ -24,7 +24,7 @@ NDJSON = "application/x-ndjson"
 _RAWS = "ndjson"                 # the name of what is made of a batch of raws
 
 
-class _Told:
+class _OllamaTeller:
     """What a stream and a whole answer share: the fields of a line, and the counts at the end."""
 
     def __init__(self, record: RunRecord, model: str, api: str) -> None:
@@ -83,7 +83,7 @@ def _arguments(text: str) -> object:
     return {"arguments": text} if value is None else value       # of a model that was cut short, mostly
 
 
-class OllamaStream(_Told):
+class OllamaStream(_OllamaTeller):
     """A streaming answer of api/chat or api/generate."""
 
     media_type = NDJSON
@@ -129,7 +129,7 @@ def _raw_lines(entry: Any) -> bytes:
     return made
 
 
-class OllamaBody(_Told):
+class OllamaBody(_OllamaTeller):
     """An answer of api/chat or api/generate in one piece."""
 
     media_type = JSON

@@ -124,7 +124,7 @@ class ResponseItems:
         self._calls: dict[int, _CallItem] = {}       # by the backend's index
         self.notes: list[dict[str, object]] = []     # what a program did beside its output
 
-    def told(self, delta: Delta) -> list[Event]:
+    def add(self, delta: Delta) -> list[Event]:
         """The events that tell of a delta, without their sequence_number."""
         match delta:
             case Text(text):

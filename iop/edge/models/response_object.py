@@ -47,7 +47,7 @@ def response_id(run_id: str) -> str:
 
 
 class ResponseObject:
-    """What all the `response` objects of one run share; `told()` is one of them as JSON."""
+    """What all the `response` objects of one run share; `as_json()` is one of them."""
 
     def __init__(self, record: RunRecord, asked: dict[str, Any], model: str) -> None:
         """`asked` is the request's body as its client sent it."""
@@ -56,7 +56,7 @@ class ResponseObject:
         echoed = {name: default if asked.get(name) is None else asked[name] for name, default in _ECHOED.items()}
         self._echo = json_encode({"model": model, **echoed})[1:]     # made once: the tools of an agent have 20 KB
 
-    def told(self, status: str, output: list[dict[str, Any]], **more: Any) -> msgspec.Raw:
+    def as_json(self, status: str, output: list[dict[str, Any]], **more: Any) -> msgspec.Raw:
         head = {"id": self.id, "object": "response", "created_at": self._created_s, "status": status, "error": None,
                 "incomplete_details": None, "output": output, "usage": None} | more
         return msgspec.Raw(json_encode(head)[:-1] + b"," + self._echo)
@@ -67,11 +67,11 @@ class ResponseObject:
         more["usage"] = usage_json(ending.tokens, reasoning_tokens)
         if not ending.completed:
             cancelled = ending.kind == "cancelled"
-            return self.told(status_of(ending), output, error=None if cancelled else error_json(ending), **more)
+            return self.as_json(status_of(ending), output, error=None if cancelled else error_json(ending), **more)
         reason = incomplete_reason(ending)
         if reason:
-            return self.told("incomplete", output, incomplete_details={"reason": reason}, **more)
-        return self.told("completed", output, completed_at=at_us // 1_000_000, **more)
+            return self.as_json("incomplete", output, incomplete_details={"reason": reason}, **more)
+        return self.as_json("completed", output, completed_at=at_us // 1_000_000, **more)
 
 
 def state_status(record: RunRecord) -> str:

@@ -46,7 +46,7 @@ class _Chunk(msgspec.Struct):
 _chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-class _Told:
+class _ResponseTeller:
     """What stream and object share: what a run says, as items of a response."""
 
     def __init__(self, record: RunRecord, asked: dict[str, Any], model: str) -> None:
@@ -82,7 +82,7 @@ def _counted(raw: bytes) -> int:
     return details.reasoning_tokens if details is not None else 0
 
 
-class ResponseStream(_Told):
+class ResponseStream(_ResponseTeller):
     """A streaming answer. With `after`, only the events of a higher sequence_number are told."""
 
     media_type = EVENT_STREAM
@@ -104,9 +104,9 @@ class ResponseStream(_Told):
         events: list[Event] = []
         for delta in deltas:
             if isinstance(delta, Note) and delta.item["type"] == "status" and not self._begun:
-                self._held += self._items.told(delta)
+                self._held += self._items.add(delta)
             else:
-                events += self._begin() + self._items.told(delta)
+                events += self._begin() + self._items.add(delta)
         return self._frames(events)
 
     def beat(self) -> bytes:
@@ -122,7 +122,7 @@ class ResponseStream(_Told):
         told = []
         for event in entry.batch.events:
             if event.raw:
-                number, frame = self._native.told(event.raw)
+                number, frame = self._native.add(event.raw)
                 if number > self._after and not (self._begun and frame.startswith(_BEGINNINGS)):
                     told.append(frame)
         self.next_number = self._native.next_number
@@ -146,7 +146,7 @@ class ResponseStream(_Told):
         return first + held
 
     def _beginning(self) -> list[Event]:
-        response = self._object.told("in_progress", [])
+        response = self._object.as_json("in_progress", [])
         return [{"type": "response.created", "response": response}, {"type": "response.in_progress", "response": response}]
 
     def _frames(self, events: list[Event]) -> bytes:
@@ -167,7 +167,7 @@ def _length(delta: Delta) -> int:
     return 0
 
 
-class ResponseBody(_Told):
+class ResponseBody(_ResponseTeller):
     """An answer in one piece."""
 
     media_type = JSON
@@ -178,12 +178,12 @@ class ResponseBody(_Told):
 
     def read(self, entry: Any) -> None:
         for delta in self._read(entry):
-            self._items.told(delta)
+            self._items.add(delta)
             self.size += _length(delta)
         if self._deltas.native:
             for event in entry.batch.events:
                 if event.raw:
-                    self._native.told(event.raw)
+                    self._native.add(event.raw)
             self.size = self._native.size
 
     def body(self) -> bytes:

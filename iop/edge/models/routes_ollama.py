@@ -76,13 +76,13 @@ class OllamaRoutes:
             self._run("generate", self.generate, "Complete a prompt", OllamaGenerate, streams=True),
             self._run("embed", self.embed, "Embed texts", OllamaEmbed),
             self._run("embeddings", self.embeddings, "Embed a text, the older way", OllamaEmbedding),
-            _told("GET", "/api/tags", self.tags, "List the models"),
-            _told("GET", "/api/ps", self.ps, "List the models in memory"),
-            _told("POST", "/api/show", self.show, "Show a model", body=OllamaShow, errors=(404,)),
+            _route("GET", "/api/tags", self.tags, "List the models"),
+            _route("GET", "/api/ps", self.ps, "List the models in memory"),
+            _route("POST", "/api/show", self.show, "Show a model", body=OllamaShow, errors=(404,)),
             Route("GET", "/api/version", PUBLIC, self.version, "The version of Ollama's API", query=None, dialect=OLLAMA),
             Route("GET", "/", PUBLIC, self.running, "Whether somebody is here", query=None, dialect=OLLAMA, answer="text",
                   media="text/plain"),
-            *[_told(method, path, _elsewhere, "Not here: models are managed on their nodes", errors=(404,))
+            *[_route(method, path, _elsewhere, "Not here: models are managed on their nodes", errors=(404,))
               for method, path in ELSEWHERE],
         ]
 
@@ -106,7 +106,7 @@ class OllamaRoutes:
         name = known_name(self._edge, asked.model)
         run = self._asking.run_request(request, name, api, prefix=prefix)
         if empty and self._edge.resolve(name)[0] != LOADS:       # a request to load the model, which is its node's affair
-            return json_response(_load_told(asked.model, api))
+            return json_response(_load_reply(asked.model, api))
 
         def stream(record: RunRecord) -> OllamaStream:
             return OllamaStream(record, asked.model, api)
@@ -150,7 +150,7 @@ class OllamaRoutes:
         return Response(200, b"Ollama is running", "text/plain; charset=utf-8")
 
 
-def _told(method: str, path: str, handler: Callable[[Request], Awaitable[Response]], summary: str, **more: Any) -> Route:
+def _route(method: str, path: str, handler: Callable[[Request], Awaitable[Response]], summary: str, **more: Any) -> Route:
     return Route(method, path, "models", handler, summary, query=None, dialect=OLLAMA, **more)
 
 
@@ -159,6 +159,6 @@ async def _elsewhere(request: Request) -> Response:
                      hint="Pull or remove it on its machine; `iop nodes` shows which one.")
 
 
-def _load_told(model: str, api: str) -> dict[str, object]:
+def _load_reply(model: str, api: str) -> dict[str, object]:
     spoken: dict[str, object] = {"message": {"role": "assistant", "content": ""}} if api == CHAT else {"response": ""}
     return {"model": model, "created_at": rfc3339(now_us()), **spoken, "done": True, "done_reason": "load"}

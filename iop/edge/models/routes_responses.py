@@ -153,9 +153,9 @@ class ResponseRoutes:
         """The object as it is now: what it said is told once it has ended."""
         record = stored.record
         if not record.ended:
-            told = ResponseObject(record, stored.asked, stored.model).told(state_status(record), [])
-            return _told(record, told)
-        return _told(record, (await self._store.read(stored)).body())
+            body = ResponseObject(record, stored.asked, stored.model).as_json(state_status(record), [])
+            return _object(record, bytes(body))
+        return _object(record, (await self._store.read(stored)).body())
 
     async def cancel(self, request: Request) -> Response:
         """What is told is the state behind the request: a backend may still be stopping."""
@@ -197,8 +197,8 @@ def _prefix(instructions: Any, given: Any) -> list[Any]:
     return [*([instructions] if instructions else []), *chat_prefix(items_of(given))]
 
 
-def _told(record: RunRecord, told: Any) -> Response:
-    return Response(200, bytes(told), headers=_headers(record))
+def _object(record: RunRecord, body: bytes) -> Response:
+    return Response(200, body, headers=_headers(record))
 
 
 def _headers(record: RunRecord) -> dict[str, str]:
