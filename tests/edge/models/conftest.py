@@ -12,6 +12,7 @@ from iop.keys import SCOPES, KeyRing, make_key
 from iop.metrics import Metrics
 from iop.proto import run_pb2
 from iop.testing.edge import FakeEdge
+from iop.testing.runs import FakeEntry
 from iop.testing.web import Wire
 
 
@@ -47,6 +48,11 @@ def world():
 @pytest.fixture
 def make_world():
     return World
+
+
+def entry(*told, first=1):
+    """A batch of the run r1 as a cursor gives it, whose events are counted from `first`."""
+    return FakeEntry(run_pb2.EventBatch(run_id="r1", attempt=1, first_seq=first, events=told))
 
 
 def started(api=None, content_type="application/json", **fields):

@@ -6,11 +6,10 @@ import pytest
 
 from iop import events
 from iop.edge.models.chat import ChatBody, ChatStream
-from iop.edge.models.deltas import CallBegin, CallPiece, Text
 from iop.errors import UpstreamError
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import RuntimeEvent
-from tests.edge.models.conftest import chat_chunk, completed, played, started, tool_chunk
+from tests.edge.models.conftest import chat_chunk, completed, entry, played, started, tool_chunk
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
@@ -53,12 +52,13 @@ def test_a_whole_answer_is_mended_too(world):
 
 def test_tool_calls_are_told_in_fragments_with_ids_and_strings():
     stream, body = ChatStream("r", 1, "m", False), ChatBody("r", 1, "m")
-    deltas = [Text("look: "), CallBegin(0, "a", "f"), CallPiece(0, '{"x"'), CallPiece(0, ":1}"), CallBegin(1, "b", "g")]
-    told = b"".join(stream._told(delta) for delta in deltas)
-    for delta in deltas:
-        body._keep(delta)
-    stream.ending.calls = body.ending.calls = 2
-    stream.ending.kind = "completed"
+    told = b""
+    for event in (
+            started("messages"), chat_chunk(content="look: "), tool_chunk(index=0, id="a", function={"name": "f"}),
+            tool_chunk(index=0, function={"arguments": '{"x"'}), tool_chunk(index=0, function={"arguments": ":1}"}),
+            tool_chunk(index=1, id="b", function={"name": "g"}), events.ending("completed", completed())):
+        told += stream.write(entry(event))
+        body.read(entry(event))
     told = chunks(told + stream.end())
     assert [one["choices"][0]["delta"] for one in told] == [
         {"role": "assistant", "content": ""}, {"content": "look: "},

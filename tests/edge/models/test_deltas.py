@@ -7,15 +7,14 @@ import pytest
 from iop import events
 from iop.edge.models.deltas import CallBegin, CallPiece, Deltas, Note, Reasoning, Text
 from iop.proto import run_pb2
-from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, EventBatch, RuntimeEvent
-from iop.testing.runs import FakeEntry
-from tests.edge.models.conftest import chat_chunk, completed, started, tool_chunk
+from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, RuntimeEvent
+from tests.edge.models.conftest import chat_chunk, completed, entry, started, tool_chunk
 
 
 def read(api, *told, deltas=None):
     """The deltas of one batch."""
     deltas = deltas or Deltas(api)
-    return deltas, deltas.read(FakeEntry(EventBatch(run_id="r", attempt=1, first_seq=1, events=told)))
+    return deltas, deltas.read(entry(*told))
 
 
 def call(index, call_id=None, name=None, arguments=None):
@@ -79,7 +78,7 @@ def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids():
 
 def test_a_call_without_an_id_gets_one_and_an_object_becomes_text():
     _, found = read("messages", started("chat/completions"), call(0, None, "f", {"x": 1}))
-    assert found == [CallBegin(0, "call_r_0", "f"), CallPiece(0, '{"x":1}')]
+    assert found == [CallBegin(0, "call_r1_0", "f"), CallPiece(0, '{"x":1}')]
 
 
 @pytest.mark.parametrize(("told", "calls", "means"), [

@@ -8,8 +8,7 @@ from iop.edge.models.blocks import Blocks, Content
 from iop.edge.models.deltas import CallBegin, CallPiece
 from iop.edge.models.foreign_json import decode_any, read_as, read_object
 from iop.edge.models.messages import MessagesStream
-from tests.edge.models.conftest import started
-from tests.edge.models.test_messages import entry
+from tests.edge.models.conftest import entry, started
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 

@@ -18,15 +18,10 @@ from iop.edge.models.messages import PING, MessageBody, MessagesStream
 from iop.errors import NotFound, UpstreamError
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, Gap, RuntimeEvent, ToolCall
-from iop.testing.runs import FakeEntry
-from tests.edge.models.conftest import chat_chunk, completed, started, tool_chunk
+from tests.edge.models.conftest import chat_chunk, completed, entry, started, tool_chunk
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])     # the machine, not the code, may be slow
 CHAT = "chat/completions"
-
-
-def entry(*told: RuntimeEvent, first: int = 1) -> FakeEntry:
-    return FakeEntry(run_pb2.EventBatch(run_id="r1", attempt=1, first_seq=first, events=told))
 
 
 def ended(outcome: run_pb2.Outcome | None = None, kind: str = "completed") -> RuntimeEvent:
