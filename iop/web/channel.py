@@ -28,7 +28,7 @@ from iop.headers import Headers
 from iop.web.errors import RequestTimeout
 from iop.web.exchange import Exchange, ISiteOfExchange
 from iop.web.framing import BodyEnd, check_head, head_end, without_upgrade
-from iop.web.sse import STALLED_S
+from iop.web.pump import STALLED_S
 
 IDLE_S, HEAD_S, BODY_S, DISCARD_S, CLOSE_S = 75.0, 10.0, 30.0, 2.0, 60.0
 AHEAD_BYTES = 16 * 1024          # read while an answer is under way: to hear of a client that leaves, the line must be read

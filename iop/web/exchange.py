@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -14,9 +12,9 @@ from twisted.python.failure import Failure
 from iop.errors import IOPError, TooLarge
 from iop.headers import Headers
 from iop.web.errors import error_response, fault_response
+from iop.web.pump import Pump
 from iop.web.request import Request, dialect_of, request_id_of
 from iop.web.responses import Response, StreamResponse
-from iop.web.sse import Pump
 
 log = Logger()
 
@@ -235,17 +233,3 @@ class Exchange:
 def _header(name: str, value: str) -> str:
     """One header line; what could end it is left out, so that no value makes a second one."""
     return f"{name}: {value if value.isprintable() else ''.join(filter(str.isprintable, value))}"
-
-
-class DateHeader:
-    """The Date header's value, made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = ""
-
-    def __call__(self) -> str:
-        second = int(time.time())
-        if second != self._second:
-            self._second, self._text = second, formatdate(second, usegmt=True)
-        return self._text

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from iop.web.admission import Admission
 from iop.web.channel import Channel
-from iop.web.exchange import DateHeader
+from iop.web.dateheader import DateHeader
 
 log = Logger()
 

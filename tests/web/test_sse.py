@@ -1,40 +1,11 @@
-"""Pumping and framing."""
+"""The framing of Server-Sent Events."""
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
 from iop.cli.client import parse_events
 from iop.events import json_encode
-from iop.web.sse import Pump, data_frame, data_frames
-
-
-class Source:
-    heartbeat = b":\n\n"
-
-    def __init__(self, *takes):
-        self.takes, self.ended, self.closed = list(takes), False, 0
-
-    def take(self, limit_bytes):
-        taken = self.takes.pop(0) if self.takes else []
-        if taken == "end":
-            self.ended = True
-            return []
-        return taken
-
-    def notify(self, callback):
-        self.callback = callback
-
-    def close(self):
-        self.closed += 1
-
-
-def pumped(source):
-    written, done = [], []
-    pump = Pump(source, written.append, done.append, Clock().seconds)
-    pump.start()
-    return pump, written, done
+from iop.web.sse import data_frame, data_frames
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -52,59 +23,3 @@ def test_line_ends_between_tokens_are_spaces():
 @given(st.lists(st.sampled_from([b"{}", b'{"a":1}', b'{"a":\n1}', b"\r{}", b"{}\n\n", b"\n"])))
 def test_many_frames_are_the_frames_of_each(pieces):
     assert data_frames(pieces) == b"".join([data_frame(piece) for piece in pieces])
-
-
-def test_it_takes_until_there_is_nothing():
-    source = Source([b"a", b"b"], [b"c"], [])
-    _, written, done = pumped(source)
-    assert written == [b"ab", b"c"]
-    assert not done
-
-
-def test_pieces_without_a_byte_are_not_written_and_more_is_asked_for():
-    source = Source([b"a"], [b""], [b"", b"b"], [b""], "end")
-    _, written, done = pumped(source)
-    assert (written, done) == ([b"a", b"b"], [True])
-
-
-def test_it_waits_for_history_and_goes_on():
-    page = Deferred()
-    source = Source(page, [b"b"], "end")
-    _, written, done = pumped(source)
-    source.callback()
-    assert not written
-    page.callback([b"a"])
-    assert written == [b"a", b"b"]
-    assert done == [True]
-    assert source.closed == 1
-
-
-def test_a_page_that_is_there_already_does_not_recurse():
-    source = Source(*[Deferred() for _ in range(3000)], "end")
-    for page in source.takes[:-1]:
-        page.callback([b"x"])
-    _, written, done = pumped(source)
-    assert len(written) == 3000
-    assert done == [True]
-
-
-def test_while_paused_nothing_is_taken():
-    source = Source()
-    pump, written, _ = pumped(source)
-    pump.pauseProducing()
-    source.takes = [[b"a"]]
-    source.callback()
-    assert source.takes
-    pump.resumeProducing()
-    assert written == [b"a"]
-
-
-def test_stopping_cancels_what_it_waits_for():
-    cancelled = []
-    page = Deferred(cancelled.append)
-    source = Source(page)
-    pump, written, done = pumped(source)
-    pump.stop()
-    assert cancelled == [page]
-    assert source.closed == 1
-    assert not done
