@@ -2,8 +2,8 @@
 
     python tests/bench [--json FILE] [SECTION ...]
 
-Sections: relay, cost, scrape, starting, starts, links, stall, latency, chat. LiteLLM and nginx are measured where they are
-installed (LITELLM, PATH). A section that cannot be measured says why, and the others go on.
+Sections: relay, cost, scrape, starting, starts, links, stall, latency, cancels, chat. LiteLLM and nginx are measured where
+they are installed (LITELLM, PATH). A section that cannot be measured says why, and the others go on.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ SECTIONS = {
     "links": "idle TLS links",
     "stall": "a reader that stalls",
     "latency": "a cancel, and a job of one second",
+    "cancels": "clients that leave in each phase, and 10,000 of them",
     "chat": "the chat path against LiteLLM and nginx",
 }
 
