@@ -9,8 +9,8 @@ from twisted.internet.interfaces import IReactorTime
 from iop._version import __version__
 from iop.config import HttpListen
 from iop.edge.models.asking import Asking
+from iop.edge.models.routes_listing import ListingRoutes
 from iop.edge.models.routes_messages import MessagesRoutes
-from iop.edge.models.routes_names import NameRoutes
 from iop.edge.models.routes_ollama import OllamaRoutes
 from iop.edge.models.routes_openai import OpenAIRoutes
 from iop.edge.models.routes_passing import PassingRoutes
@@ -44,7 +44,7 @@ def make_table(edge: IEdgeService, config: HttpListen, metrics: Metrics, clock: 
         *OpenAIRoutes(asking, config.body_bytes, config.heartbeat).routes(),
         *MessagesRoutes(asking, config.body_bytes).routes(),
         *ResponseRoutes(edge, asking, config.body_bytes).routes(),
-        *PassingRoutes(asking, config.body_bytes).routes(), *NameRoutes(edge).routes(),
+        *PassingRoutes(asking, config.body_bytes).routes(), *ListingRoutes(edge).routes(),
         *OllamaRoutes(edge, asking, config.body_bytes).routes(),
         *HealthRoutes(edge, metrics).routes(),
         Route("GET", "/api/v1/openapi.json", PUBLIC, openapi, "This document", answer="object"),

@@ -10,8 +10,8 @@ import msgspec
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import RUN_HEADERS, Asking
 from iop.edge.models.ollama import CHAT, EMBED, GENERATE, EmbedBody, OllamaBody, OllamaStream
-from iop.edge.models.ollama_names import VERSION, known_name, loaded, shown, tags
-from iop.edge.models.routes_names import Name, find, usable
+from iop.edge.models.ollama_listing import VERSION, known_name, loaded, shown, tags
+from iop.edge.models.routes_listing import Name, find, usable
 from iop.errors import InvalidRequest
 from iop.events import json_encode, now_us, rfc3339
 from iop.interfaces import IEdgeService

@@ -9,7 +9,7 @@ import msgspec
 
 from iop.edge.models.asking import RUN_HEADERS, Asking
 from iop.edge.models.passing import PassBody, PassStream
-from iop.edge.models.routes_names import Name
+from iop.edge.models.routes_listing import Name
 from iop.errors import InvalidRequest
 from iop.forms import field_text
 from iop.web.errors import OPENAI

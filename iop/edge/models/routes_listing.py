@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from iop.edge.models.names import model_json, models_json
+from iop.edge.models.listing import model_json, models_json
 from iop.errors import NoSuchTarget
 from iop.interfaces import IEdgeService
 from iop.records import ModelEntry
@@ -28,7 +28,7 @@ class ModelsQuery(msgspec.Struct, frozen=True):
     before_id: Id = ""
 
 
-class NameRoutes:
+class ListingRoutes:
     """The list of models, and each of them."""
 
     def __init__(self, edge: IEdgeService) -> None:
