@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from iop.errors import Cancelled, IOPError, UpstreamError
+from iop.errors import AdapterError, Cancelled, IOPError, UpstreamError
 from iop.proto import run_pb2
 from iop.proto.node_pb2 import EdgeNodeEvent
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, CHANNEL_TEXT, RuntimeEvent
@@ -22,6 +22,8 @@ CHANNELS = {name: number for number, name in CHANNEL_NAMES.items()}
 
 # The name of an event's kind in JSON, where it is not the message's own.
 _JSON_TYPES = {"tool_call": "tool_started", "tool_result": "tool_finished"}
+
+_BACKEND = frozenset((UpstreamError.code, AdapterError.code))     # what a run fails with because of its backend
 
 json_encode = msgspec.json.Encoder().encode
 
@@ -93,12 +95,13 @@ def ending_of(batch: run_pb2.EventBatch) -> tuple[str, run_pb2.Outcome] | None:
 
 
 def failed_in_silence(batch: run_pb2.EventBatch) -> bool:
-    """Whether its run ends in it because a backend failed, without any output in it, and trying again may help.
+    """Whether its run ends in it because a backend failed or could not be started, without any output in it, and trying again
+    may help.
 
     A limit that was passed is the run's own: another node would pass it too, later.
     """
     found = ending_of(batch)
-    return (found is not None and found[0] == "failed" and found[1].code == UpstreamError.code and found[1].retryable
+    return (found is not None and found[0] == "failed" and found[1].code in _BACKEND and found[1].retryable
             and not any(event.WhichOneof("kind") in ("output", "tool_call") for event in batch.events))
 
 

@@ -6,7 +6,13 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from twisted.logger import globalLogPublisher
+
+# A busy machine must not fail a property; besides, what fails inside @given leaves pytest-twisted in a state in which every
+# test behind it fails too.
+settings.register_profile("iop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("iop")
 
 pytest_plugins = ["tests.postgres", "tests.real.llama"]
 

@@ -212,11 +212,13 @@ def fail(node: FakeNode, *before: Any, outcome: Outcome = BROKEN) -> None:
     node.emit(node.last("run_request"), 1, *before, ending("failed", outcome))
 
 
-def test_a_run_whose_backend_failed_in_silence_goes_to_another_node(two: tuple[FakeEdge, FakeNode, FakeNode]) -> None:
+@pytest.mark.parametrize("outcome", [BROKEN, Outcome(code="adapter_error", message="No memory.", retryable=True)])
+def test_a_run_whose_backend_failed_in_silence_goes_to_another_node(
+        two: tuple[FakeEdge, FakeNode, FakeNode], outcome: Outcome) -> None:
     edge, n1, n2 = two
     run = edge.submit(asked())
     n1.accept()
-    fail(n1)
+    fail(n1, outcome=outcome)
     moved = edge.run(run.run_id)
     assert (moved.node_id, moved.attempt, moved.state, moved.target) == ("n2", 2, "placed", "big")
     assert list(edge.history.kept.late) == [(run.run_id, 1, 1)], "how the first attempt ended is kept apart"
