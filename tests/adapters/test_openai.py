@@ -11,6 +11,7 @@ from twisted.internet import reactor
 from twisted.internet.task import Clock
 
 from iop.adapters import openai, vllm
+from iop.adapters.wire.answers import joins
 from iop.errors import Cancelled, ConfigError
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
@@ -129,9 +130,16 @@ async def test_an_answer_in_one_piece_is_joined_where_its_server_looks_seldom_fo
     await adapter.close()
 
 
+@pytest.mark.parametrize(("setting", "server", "joined"), [
+    ("auto", None, True), ("auto", "", False), ("auto", "llama.cpp", True), ("plain", "llama.cpp", False),
+    ("joined", "", True)])
+def test_of_a_server_that_nobody_has_heard_of_answers_are_joined(setting: Any, server: str | None, joined: bool) -> None:
+    assert joins(setting, server) is joined
+
+
 @pytest_twisted.ensureDeferred
 async def test_an_answer_in_one_piece_has_its_own_time(asked: Asked) -> None:
-    await asked.ask(body=json.dumps(PLAIN).encode(), api="chat/completions", settings={"whole_s": 90})
+    await asked.ask(body=json.dumps(PLAIN).encode(), api="chat/completions", settings={"answers": "plain", "whole_s": 90})
     asked.clock.advance(80)
     assert asked.run.ending is None
     asked.clock.advance(11)

@@ -11,6 +11,6 @@ Answers = Literal["auto", "joined", "plain"]
 _LOOK_SELDOM = ("llama.cpp",)
 
 
-def joins(setting: Answers, server: str) -> bool:
-    """`server`: its Server header, as far as it is known."""
-    return setting == "joined" or (setting == "auto" and server.lower().startswith(_LOOK_SELDOM))
+def joins(setting: Answers, server: str | None) -> bool:
+    """`server`: its Server header, empty where it has none; None while it has not been heard of."""
+    return setting == "joined" or (setting == "auto" and (server is None or server.lower().startswith(_LOOK_SELDOM)))

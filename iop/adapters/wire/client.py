@@ -89,9 +89,9 @@ class HttpClient:
         whole.attach(exchange, self._clock.callLater(within_s, exchange.abort, IOPError(f"No answer within {within_s:g} s.")))
         return whole.done
 
-    def server(self, url: str) -> str:
-        """What the backend there called itself (its Server header) when something was last fetched; empty before."""
-        return self._servers.get(place_of(url).key, "")
+    def server(self, url: str) -> str | None:
+        """What the backend there called itself (its Server header) when something was last fetched; None before."""
+        return self._servers.get(place_of(url).key) if url else None
 
     # --- connections
 
