@@ -14,6 +14,7 @@ from iop.proto import run_pb2
 from iop.testing.edge import FakeEdge
 from iop.testing.runs import FakeEntry
 from iop.testing.web import Wire
+from tests.edge.models.chats import CHAT, STREAM
 
 
 class World:
@@ -38,6 +39,10 @@ class World:
         wire = self.wire()
         wire.ask("POST", path, body, **headers)
         return wire
+
+    def chatting(self, body=STREAM, **headers):
+        """A chat whose answer is still to come."""
+        return self.asking(CHAT, body, **headers)
 
 
 @pytest.fixture

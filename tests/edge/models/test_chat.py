@@ -9,19 +9,11 @@ from iop.edge.models.chat import ChatBody, ChatStream
 from iop.errors import UpstreamError
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import RuntimeEvent
+from tests.edge.models.chats import ASK, CHAT, DONE, STREAM, chunks
 from tests.edge.models.conftest import chat_chunk, completed, entry, played, started, tool_chunk
 
-CHAT = "/v1/chat/completions"
-ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
-STREAM = {**ASK, "stream": True}
-DONE = b"data: [DONE]\n\n"
 CALLS = (tool_chunk(index=0, id="a", type="function", function={"name": "f", "arguments": ""}),
          tool_chunk(index=0, function={"arguments": "{}"}))
-
-
-def chunks(body):
-    assert body.endswith(DONE)
-    return [json.loads(line[6:]) for line in body[:-len(DONE)].split(b"\n") if line.startswith(b"data: ")]
 
 
 # --- backends that say "stop" behind tool calls

@@ -1,58 +1,15 @@
-"""The OpenAI face: what its clients depend on (model-apis.md), byte by byte over a memory wire."""
+"""The OpenAI face: what its clients depend on, byte by byte over a memory wire."""
 
 import json
 
 import pytest
-from twisted.internet.defer import Deferred
 
 from iop import events
-from iop.errors import HistoryUnavailable, ProgramFailed, QueueFull, RunTimeout, UpstreamError
+from iop.errors import HistoryUnavailable, QueueFull, UpstreamError
 from iop.proto import run_pb2
-from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, Gap, RuntimeEvent
+from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT
 from iop.testing.edge import script
-from tests.edge.models.conftest import World
-
-CHAT = "/v1/chat/completions"
-ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
-STREAM = {**ASK, "stream": True}
-WITH_USAGE = {**STREAM, "stream_options": {"include_usage": True}}
-DONE = b"data: [DONE]\n\n"
-
-
-def chunk(text, finish=None, spaces=""):
-    """A backend's own chunk; with `spaces` in a spelling that we would not make."""
-    raw = json.dumps({"id": "up", "object": "chat.completion.chunk", "created": 1, "model": "backend", "x_new_field": [1.50],
-                      "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]})
-    return events.output(text, raw=raw.replace(" ", spaces or " ").encode())
-
-
-def usage_chunk():
-    usage = run_pb2.Usage(prompt_tokens=1, completion_tokens=2, total_tokens=3)
-    return run_pb2.RuntimeEvent(at_us=1, usage=usage, raw=b'{"choices":[],"usage":{"prompt_tokens":1}}')
-
-
-class ChatWorld(World):
-    def chatting(self, body=STREAM, **headers):
-        """A chat whose answer is still to come."""
-        return self.asking(CHAT, body, **headers)
-
-
-@pytest.fixture
-def world():
-    return ChatWorld()
-
-
-def chunks(body):
-    """The chunks of a stream; [DONE] must be there, once and last."""
-    assert body.count(DONE) == 1
-    assert body.endswith(DONE)
-    return [json.loads(line[6:]) for line in body[:-len(DONE)].split(b"\n") if line.startswith(b"data: ")]
-
-
-def failure(body):
-    """The error that a stream ends with."""
-    assert DONE not in body
-    return json.loads(body.rstrip().split(b"\n")[-1][6:])["error"]
+from tests.edge.models.chats import ASK, CHAT, DONE, STREAM, WITH_USAGE, chunk, chunks, failure, usage_chunk
 
 
 def test_an_unknown_model_is_not_found(world):
@@ -208,101 +165,6 @@ def test_after_ten_seconds_a_comment_keeps_the_connection(world):
     assert not world.clock.getDelayedCalls()
 
 
-# --- failures
-
-def refuses(world, status, body, retryable=False):
-    """Let the backend answer so."""
-    text = body["error"] if isinstance(body, dict) and isinstance(body.get("error"), str) else "x"
-    error = UpstreamError(f"The backend answered {status}. {text}", status=status, body=json.dumps(body).encode(),
-                          retryable=retryable)
-    world.edge.scripts["tiny"] = lambda run: run.end("failed", events.outcome_of(error))
-
-
-def test_an_error_of_the_backend_passes_with_its_status_and_body(world):
-    own = {"message": "context is too long", "code": "context_length_exceeded", "type": "theirs", "n_ctx": 4096}
-    refuses(world, 400, {"error": own})
-    for asked in (ASK, STREAM):
-        answer = world.call("POST", CHAT, asked)
-        assert (answer.status, answer.json) == (400, {"error": {**own, "param": None}})
-        assert answer.headers["x-iop-run-id"]
-        assert "x-should-retry" not in answer.headers
-
-
-LLAMA = "request (1000019 tokens) exceeds the available context size (4096 tokens), try increasing it"
-VLLM = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
-
-
-@pytest.mark.parametrize(("body", "code"), [
-    ({"error": {"code": 400, "message": LLAMA, "type": "exceed_context_size_error", "n_ctx": 1}}, "context_length_exceeded"),
-    ({"object": "error", "message": VLLM, "type": "BadRequestError", "param": None, "code": 400}, "context_length_exceeded"),
-    ({"error": {"message": VLLM, "type": "BadRequestError", "param": None, "code": 400}}, "context_length_exceeded"),
-    ({"error": {"code": 400, "message": "top_k is no number", "type": "invalid_request_error"}}, "invalid_request_error"),
-    ({"error": {"code": 400, "message": "no type", "type": 7, "param": []}}, None),
-    ({"error": VLLM}, "context_length_exceeded"), ({"error": "only text"}, "upstream_error"),
-    ({"detail": [{"loc": ["body"]}]}, "upstream_error"), ({"error": {}}, "upstream_error"), ([], "upstream_error")])
-def test_whatever_a_backend_calls_an_error_its_client_can_read_and_compare(world, body, code):
-    refuses(world, 400, body)
-    answer = world.call("POST", CHAT, ASK)
-    error = answer.json["error"]
-    assert (answer.status, error["code"]) == (400, code)
-    assert isinstance(error["message"], str) and error["message"] and isinstance(error["type"], str)
-    assert error["param"] is None
-
-
-@pytest.mark.parametrize("status", [401, 403, 407])
-def test_a_backend_that_refuses_the_nodes_key_does_not_look_like_a_refusal_of_the_clients(world, status):
-    refuses(world, status, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key", "type": "auth"}})
-    answer = world.call("POST", CHAT, ASK)
-    assert (answer.status, answer.code, answer.headers["x-should-retry"]) == (502, "upstream_error", "false")
-
-
-@pytest.mark.parametrize(("status", "retryable"), [(429, True), (503, True), (500, False)])
-def test_what_cannot_be_mended_by_trying_again_says_so(world, status, retryable):
-    refuses(world, status, {"error": {"message": "no"}}, retryable=retryable)
-    answer = world.call("POST", CHAT, ASK)
-    assert (answer.status, "x-should-retry" in answer.headers) == (status, not retryable)
-
-
-def test_a_backend_that_says_no_json_is_told_in_our_words(world):
-    world.edge.scripts["tiny"] = lambda run: run.end("failed", events.outcome_of(
-        UpstreamError("The backend answered 502.", status=502, body=b"<html>bad gateway</html>")))
-    answer = world.call("POST", CHAT, ASK)
-    assert (answer.status, answer.code, answer.json["error"]["message"]) == (
-        502, "upstream_error", "The backend answered 502.")
-
-
-def test_a_backend_that_is_not_there_is_a_bad_gateway(world):
-    world.edge.scripts["tiny"] = lambda run: run.end("failed", events.outcome_of(UpstreamError("Connection refused.")))
-    assert world.call("POST", CHAT, STREAM).status == 502
-
-
-def test_a_run_that_began_and_failed_is_not_to_be_tried_again(world):
-    world.edge.scripts["tiny"] = script(error=RunTimeout())
-    for asked in (ASK, STREAM):
-        answer = world.call("POST", CHAT, asked)
-        assert (answer.status, answer.code, answer.json["error"]["param"]) == (504, "run_timeout", "run_s")
-        assert answer.headers["x-should-retry"] == "false"
-
-
-def test_a_failure_after_output_is_an_error_object_and_no_done(world):
-    wire = world.chatting()
-    run = world.edge.last
-    run.start()
-    run.emit(chunk("a"))
-    run.end("failed", events.outcome_of(UpstreamError("The stream was cut.")))
-    body = wire.streamed()
-    assert failure(body) == {"message": "The stream was cut.", "type": "server_error", "param": None,
-                             "code": "upstream_error"}
-    assert b"finish_reason\": \"stop" not in body
-
-
-@pytest.mark.parametrize("kind", ["cancelled", "unknown", "failed"])
-def test_no_ending_but_completed_looks_like_success(world, kind):
-    world.edge.scripts["tiny"] = script(chunk("a"), ending=kind)
-    assert failure(world.chatting().streamed())
-    assert world.call("POST", CHAT, ASK).status >= 400
-
-
 # --- one answer
 
 def test_an_answer_in_one_piece_has_a_limit_and_its_run_is_stopped_there(world):
@@ -371,64 +233,6 @@ def test_a_run_without_output_is_an_empty_answer(world):
     assert [one["choices"][0]["delta"] for one in told] == [{"role": "assistant", "content": ""}, {}]
 
 
-# --- the client leaves
-
-@pytest.mark.parametrize("body", [ASK, STREAM])
-@pytest.mark.parametrize("phase", ["queued", "started", "output"])
-def test_a_client_that_leaves_stops_its_run(world, body, phase):
-    wire = world.chatting(body)
-    run = world.edge.last
-    if phase != "queued":
-        run.start()
-    if phase == "output":
-        run.emit(chunk("a"))
-    wire.leave()
-    assert [(source.face, reason) for source, reason in run.cancels] == [("openai", "client disconnected")]
-    assert run.cursors[-1].closed
-
-
-def test_a_client_that_leaves_while_the_run_is_stored_stops_it(world):
-    stored = world.edge.submitting = Deferred()
-    wire = world.chatting()
-    wire.leave()
-    assert not world.edge.runs_by_id
-    stored.callback(None)
-    assert [reason for _, reason in world.edge.last.cancels] == ["client disconnected"]
-
-
-def test_a_client_that_leaves_a_submit_that_fails_leaves_nothing(world):
-    stored = world.edge.submitting = Deferred()
-    world.edge.refusal = QueueFull()
-    wire = world.chatting()
-    wire.leave()
-    stored.callback(None)
-    assert not world.edge.runs_by_id
-
-
-def test_one_who_leaves_after_the_end_cancels_nothing(world):
-    world.edge.scripts["tiny"] = script(chunk("a"))
-    wire = world.chatting()
-    wire.leave()
-    assert not world.edge.last.cancels
-
-
-def test_a_detached_run_goes_on_for_as_long_as_it_was_told(world):
-    wire = world.chatting(x_iop_detach="60")
-    run = world.edge.last
-    wire.leave()
-    assert run.cursors[-1].closed
-    world.clock.advance(59)
-    assert not run.cancels
-    world.clock.advance(2)
-    assert run.cancels[0][1] == "client disconnected and did not come back in 60 s"
-
-
-@pytest.mark.parametrize("text", ["x", "-1", "1.5", "999999999999"])
-def test_a_bad_detach_is_refused(world, text):
-    assert world.call("POST", CHAT, ASK, x_iop_detach=text).status == 400
-    assert not world.edge.runs_by_id
-
-
 def test_a_slow_reader_pauses_and_loses_nothing(world):
     wire = world.chatting()
     run = world.edge.last
@@ -443,49 +247,3 @@ def test_a_slow_reader_pauses_and_loses_nothing(world):
     wire.transport.producer.resumeProducing()
     told = chunks(wire.streamed())
     assert [one["choices"][0]["delta"]["content"] for one in told] == [str(number) for number in range(1, 100)]
-
-
-def test_failing_programs_are_told_with_their_sentence(world):
-    world.edge.scripts["echo"] = script(error=ProgramFailed("It ended with exit code 3."))
-    answer = world.call("POST", CHAT, {**ASK, "model": "echo"})
-    assert (answer.status, answer.code, answer.json["error"]["message"]) == (
-        502, "program_failed", "It ended with exit code 3.")
-
-
-def test_the_first_of_two_clients_of_one_key_to_leave_does_not_stop_the_others_run(world):
-    first, second = (world.chatting(idempotency_key="k") for _ in range(2))
-    run = world.edge.last
-    assert len(world.edge.runs_by_id) == 1
-    run.start()
-    first.leave()
-    assert not run.cancels
-    run.emit(chunk("a"))
-    second.leave()
-    assert [reason for _, reason in run.cancels] == ["client disconnected"]
-
-
-def test_a_client_that_left_before_its_run_was_stored_does_not_stop_the_others(world):
-    second = world.chatting(idempotency_key="k")
-    stored = world.edge.submitting = Deferred()
-    first = world.chatting(idempotency_key="k")
-    first.leave()
-    stored.callback(None)
-    assert not world.edge.last.cancels
-    second.leave()
-    assert world.edge.last.cancels
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_with_a_hole_in_it_is_told_as_an_error(world, stream):
-    wire = world.chatting({**ASK, "stream": stream})
-    run = world.edge.last
-    run.start()
-    run.emit(chunk("a"))
-    run.emit(RuntimeEvent(gap=Gap(first_seq=3, reason="lost")))
-    run.emit(chunk("b"))
-    run.end("completed")
-    if stream:
-        assert failure(wire.streamed())["code"] == "history_gap"
-    else:
-        answer = wire.answer()
-        assert (answer.status, answer.code) == (502, "history_gap")
