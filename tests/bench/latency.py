@@ -2,7 +2,7 @@
 
 The witness of the cancel is the llama.cpp server's own /slots: a slot is busy until the backend has really stopped. It
 gets one thread, since it stands for a GPU: with two it takes both cores of a small machine, and what is measured is the
-wait for a core.
+wait for a core. How soon a backend is told, in every phase, stands in cancels.py.
 """
 
 from __future__ import annotations
@@ -71,17 +71,18 @@ def wait_for(condition, deadline_s: float, pause_s: float = 0.002) -> float:
     return time.perf_counter() - begun
 
 
-def cancel_ms(up: Up, backend_port: int, stream: bool) -> float:
-    """Ask the endless model, wait until it writes, hang up; milliseconds until the slot is free."""
-    connection = http.client.HTTPConnection("127.0.0.1", up.port, timeout=30)
-    body = json.dumps({"model": "loop", "stream": stream, "max_tokens": 100_000,
-                       "messages": [{"role": "user", "content": "go"}]})
-    connection.request("POST", "/v1/chat/completions", body, up.headers)
-    reply = connection.getresponse() if stream else None
+def cancel_ms(port: int, headers: dict[str, str], backend_port: int, phase: str) -> float:
+    """Ask the endless model, wait until it is at that, hang up; milliseconds until the slot is free."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    prompt = f"{time.monotonic_ns()} " * 300 if phase == "prefill" else "go"        # a new one: none of it is known yet
+    body = json.dumps({"model": "loop", "stream": phase != "in one piece", "max_tokens": 100_000,
+                       "messages": [{"role": "user", "content": prompt}]})
+    connection.request("POST", "/v1/chat/completions", body, headers)
+    reply = connection.getresponse() if phase == "streaming" else None
     while reply and b'"content":"' not in reply.readline():
         pass
-    wait_for(lambda: is_writing(backend_port), 10)
-    if not busy_slots(backend_port):
+    wait_for(lambda: busy_slots(backend_port) if phase == "prefill" else is_writing(backend_port), 10)
+    if not busy_slots(backend_port) or phase == "prefill" and is_writing(backend_port):
         raise SystemExit("the backend is not at work; the measurement would show nothing")
     begun = time.perf_counter()
     connection.sock.close()
@@ -114,8 +115,10 @@ def measure(rows: Rows, tries: int = 12) -> None:
         try:
             backend_port = int(json.loads(backend.stdout.readline())["listening"].rsplit(":", 1)[1])
             up = Up(folder, "--openai", f"loop=http://127.0.0.1:{backend_port}/v1", "--cli", "second=sleep 1.0")
-            cancels = {how: [cancel_ms(up, backend_port, how == "streaming") for _ in range(tries)]
+            cancels = {how: [cancel_ms(up.port, up.headers, backend_port, how) for _ in range(tries)]
                        for how in ("streaming", "in one piece")}
+            prefills = [[cancel_ms(port, headers, backend_port, "prefill") for _ in range(tries)] for port, headers in (
+                (up.port, up.headers), (backend_port, {"Content-Type": "application/json"}))]
             jobs = [job_s(up) for _ in range(5)]
         finally:
             if up:
@@ -123,8 +126,11 @@ def measure(rows: Rows, tries: int = 12) -> None:
             backend.terminate()
             backend.wait()
     for how, times in cancels.items():
-        rows.at_most(f"cancel, {how}: to the slot free, p50", statistics.median(times), "ms", 200,
+        rows.at_most(f"llama.cpp, {how}: slot free, p50", statistics.median(times), "ms", 100,
                      f"worst of {tries}: {max(times):.0f} ms", tries=times)
+    ours, alone = map(statistics.median, prefills)
+    rows.add("llama.cpp, prefill: slot free, p50", ours, "ms", note=f"asked without IOP: {alone:.0f} ms; it looks for its "
+             "client between two pieces of a prompt", tries=prefills)
     rows.at_most("a 1.0 s program, submit to told end, p50", statistics.median(jobs), "s", 1.25,
                  f"worst of {len(jobs)}: {max(jobs):.3f} s", tries=jobs)
 
