@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import openai
@@ -21,6 +21,7 @@ from tests.e2e.up import PATIENCE_S, Up, eventually, is_running, processes_with
 ROOT = Path(__file__).resolve().parent.parent.parent
 IDLE_S = 3.0
 GB = 1_000_000_000
+Server = Callable[[str], list[int]]
 HELLO = [{"role": "user", "content": "Count."}]
 
 
@@ -62,9 +63,10 @@ def client(up: Up) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def server(model: str) -> list[int]:
-    """The processes that serve it; supervisors do not have it in their command line."""
-    return processes_with(f"{model}.gguf")
+@pytest.fixture
+def server(models: Path) -> Server:
+    """The processes that serve a model; supervisors do not have it in their command line."""
+    return lambda model: processes_with(str(models / f"{model}.gguf"))
 
 
 def chat(client: openai.OpenAI, model: str, **more: object) -> str:
@@ -78,7 +80,7 @@ def words_of(up: Up, run_id: str) -> list[str]:
     return [event["word"] for event in found if event["type"] == "status"]
 
 
-def test_it_starts_on_first_use_tells_that_it_loads_and_is_shared_by_all_that_say_the_same(up: Up, client: openai.OpenAI):
+def test_it_starts_on_first_use_tells_that_it_loads_and_is_shared(up: Up, server: Server, client: openai.OpenAI):
     assert server("count") == []
     assert {"count", "again", "hello"} <= {model.id for model in client.models.list()}
     run_id = up.run_id("-a", "openai", "-t", "count", "hi")
@@ -90,7 +92,7 @@ def test_it_starts_on_first_use_tells_that_it_loads_and_is_shared_by_all_that_sa
     assert server("count") == [pid]
 
 
-def test_two_that_come_at_once_start_one(up: Up, client: openai.OpenAI):
+def test_two_that_come_at_once_start_one(up: Up, server: Server, client: openai.OpenAI):
     assert server("loop") == []
     answers: list[str] = []
     threads = [threading.Thread(target=lambda: answers.append(chat(client, "loop"))) for _ in range(4)]
@@ -101,7 +103,7 @@ def test_two_that_come_at_once_start_one(up: Up, client: openai.OpenAI):
     assert len(answers) == 4 and len(server("loop")) == 1
 
 
-def test_it_is_unloaded_when_it_is_idle_and_started_again_when_it_is_needed(up: Up, client: openai.OpenAI):
+def test_it_is_unloaded_when_it_is_idle_and_started_again_when_it_is_needed(up: Up, server: Server, client: openai.OpenAI):
     assert "Hello from" in chat(client, "hello", max_tokens=200)
     [pid] = server("hello")
     eventually(lambda: not is_running(pid), "the idle server is gone", IDLE_S + 20)
@@ -109,7 +111,7 @@ def test_it_is_unloaded_when_it_is_idle_and_started_again_when_it_is_needed(up: 
     assert len(server("hello")) == 1
 
 
-def test_after_a_kill_it_is_started_again_and_those_who_waited_are_served(up: Up, client: openai.OpenAI):
+def test_after_a_kill_it_is_started_again_and_those_who_waited_are_served(up: Up, server: Server, client: openai.OpenAI):
     """Two slots are taken by endless answers, so that the third request waits inside the server when that is killed."""
     endless = [client.chat.completions.create(model="loop", messages=HELLO, max_tokens=8000, stream=True) for _ in range(2)]
     for stream in endless:
@@ -139,7 +141,7 @@ def test_one_that_cannot_start_is_told_with_its_last_words_and_nothing_else_is_d
     assert chat(client, "count")
 
 
-def test_a_cancel_while_it_loads_gives_the_slot_back_at_once(up: Up):
+def test_a_cancel_while_it_loads_gives_the_slot_back_at_once(up: Up, server: Server):
     """The server is stopped as soon as it is there, so that it never gets ready."""
     run_id = up.run_id("-a", "openai", "-t", "large", "hi")
     [pid] = eventually(lambda: server("tool"), "the server is starting")
@@ -154,7 +156,7 @@ def test_a_cancel_while_it_loads_gives_the_slot_back_at_once(up: Up):
         os.kill(pid, signal.SIGCONT)
 
 
-def test_after_a_node_was_killed_the_server_is_taken_up_again(up: Up, client: openai.OpenAI):
+def test_after_a_node_was_killed_the_server_is_taken_up_again(up: Up, server: Server, client: openai.OpenAI):
     assert chat(client, "count")
     [pid] = server("count")
     before = up.ready["node_pids"]
@@ -165,7 +167,8 @@ def test_after_a_node_was_killed_the_server_is_taken_up_again(up: Up, client: op
 
 
 @pytest.mark.parametrize("later_s", [0.0, 0.1, 0.3])
-def test_a_node_that_is_killed_while_a_server_starts_leaves_one_at_most(up: Up, client: openai.OpenAI, later_s: float):
+def test_a_node_that_is_killed_while_a_server_starts_leaves_one_at_most(up: Up, server: Server, client: openai.OpenAI,
+                                                                               later_s: float):
     eventually(lambda: up.iop("node", "unload", "hello").returncode == 0 and not server("hello"), "it does not run")
     up.run_id("-a", "openai", "-t", "hello", "hi")
     eventually(lambda: server("hello"), "it starts")
@@ -177,7 +180,7 @@ def test_a_node_that_is_killed_while_a_server_starts_leaves_one_at_most(up: Up, 
     assert len(server("hello")) == 1
 
 
-def test_a_node_that_is_started_again_in_place_keeps_its_servers(up: Up, client: openai.OpenAI):
+def test_a_node_that_is_started_again_in_place_keeps_its_servers(up: Up, server: Server, client: openai.OpenAI):
     assert chat(client, "count")
     [pid] = server("count")
     assert up.iop("node", "restart").returncode == 0, up.words()
@@ -185,7 +188,7 @@ def test_a_node_that_is_started_again_in_place_keeps_its_servers(up: Up, client:
     assert server("count") == [pid]
 
 
-def test_a_person_sees_the_models_loads_one_and_unloads_it(up: Up):
+def test_a_person_sees_the_models_loads_one_and_unloads_it(up: Up, server: Server):
     eventually(lambda: not server("hello"), "it is idle", IDLE_S + 20)
     rows = {row["target"]: row for row in json.loads(up.iop("node", "models", "--json").stdout)}
     assert rows["openai/hello"]["state"] == "cold"
