@@ -6,101 +6,36 @@ import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response
 
 from iop import events
 from iop.edge.models.responses import ResponseBody, ResponseStream
 from iop.errors import InvalidRequest, NodeLost, QueueFull, UpstreamError
 from iop.proto import run_pb2
-from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, EventBatch, Gap, RuntimeEvent
-from iop.records import RunRecord
-from iop.testing.runs import FakeEntry
-
-RUN = "0" * 31 + "1"
-RECORD = RunRecord(run_id=RUN, state="running", adapter="openai", target="tiny", created_us=1_790_000_000_000_000)
-STREAM_EVENT = TypeAdapter(ResponseStreamEvent)
-PATCH = {"type": "custom", "name": "apply_patch"}
-AGENTS = {"type": "namespace", "name": "agents", "description": "a", "tools": [{"type": "function", "name": "spawn"}]}
-
-
-def started(api="chat/completions"):
-    reply = {"status": 200, "content_type": "text/event-stream"} | ({"api": api} if api else {})
-    return events.started("openai", "tiny", response=json.dumps(reply).encode())
-
-
-def chunk(finish=None, **delta):
-    raw = {"id": "up", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-    return events.output(delta.get("content") or "", raw=json.dumps(raw).encode())
-
-
-def call_begin(index, name, call_id=None, arguments=""):
-    return chunk(tool_calls=[{"index": index, "id": call_id or f"call_{index}", "type": "function",
-                              "function": {"name": name, "arguments": arguments}}])
-
-
-def call_piece(index, arguments):
-    return chunk(tool_calls=[{"index": index, "function": {"arguments": arguments}}])
-
-
-def usage(prompt=11, completion=6, cached=3):
-    return RuntimeEvent(at_us=1, usage=run_pb2.Usage(prompt_tokens=prompt, completion_tokens=completion,
-                                                     total_tokens=prompt + completion, cached_tokens=cached),
-                        raw=b'{"choices":[],"usage":{"completion_tokens_details":{"reasoning_tokens":2}}}')
-
-
-def completed(finish="stop"):
-    return events.ending("completed", run_pb2.Outcome(code="ok", finish_reason=finish))
-
-
-def failed(error):
-    return events.failed(error)
-
-
-def entries(*batches):
-    told, seq = [], 1
-    for batch in batches:
-        batch = batch if isinstance(batch, list) else [batch]
-        told.append(FakeEntry(EventBatch(run_id=RUN, attempt=1, first_seq=seq, events=batch)))
-        seq += len(batch)
-    return told
-
-
-def stream(*batches, after=-1, **asked):
-    teller = ResponseStream(RECORD, {"model": "tiny", "input": "hi"} | asked, "tiny", after)
-    return b"".join([*(teller.write(entry) for entry in entries(*batches)), teller.end()])
-
-
-def parsed(body):
-    """The events of a stream; each must say its type twice and be one that the official client knows."""
-    told = []
-    for frame in body.decode().split("\n\n")[:-1]:
-        line, data = frame.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert line == f"event: {event['type']}"
-        told.append(event)
-    return told
-
-
-def checked(body):
-    """The same, of a whole stream: numbered without a hole, and valid for the official client."""
-    told = parsed(body)
-    assert [event["sequence_number"] for event in told] == list(range(len(told)))
-    for event in told:
-        STREAM_EVENT.validate_python(event, strict=False)
-    return told
-
-
-def kinds(told):
-    return [event["type"].removeprefix("response.") for event in told]
-
-
-def whole(*batches, **asked):
-    teller = ResponseBody(RECORD, {"model": "tiny", "input": "hi"} | asked, "tiny")
-    for entry in entries(*batches):
-        teller.read(entry)
-    return json.loads(teller.body())
-
+from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, Gap, RuntimeEvent
+from tests.edge.models.responded import (
+    AGENTS,
+    OWN,
+    PATCH,
+    RECORD,
+    RUN,
+    RUN_OF_ALL,
+    STREAM_EVENT,
+    call_begin,
+    call_piece,
+    checked,
+    chunk,
+    completed,
+    entries,
+    failed,
+    kinds,
+    native,
+    parsed,
+    started,
+    stream,
+    usage,
+    whole,
+)
 
 BEGIN = ["created", "in_progress"]
 MESSAGE = ["output_item.added", "content_part.added", "output_text.delta", "output_text.delta", "output_text.done",
@@ -265,10 +200,6 @@ def test_an_answer_with_a_hole_is_none():
 
 # --- resuming, and one piece
 
-RUN_OF_ALL = (started(), chunk(reasoning_content="Hm."), [chunk(content="Hel"), chunk(content="lo")],
-              [call_begin(0, "apply_patch"), call_piece(0, '{"input":"x"}')], [chunk("tool_calls"), usage()], completed())
-
-
 @pytest.mark.parametrize("after", range(-1, 30))
 def test_a_reader_that_comes_back_gets_exactly_the_rest(after):
     everything = parsed(stream(*RUN_OF_ALL, tools=[PATCH]))
@@ -300,57 +231,6 @@ def test_a_joined_chat_is_an_answer():
     body = whole(started(), events.output("", raw=json.dumps(raw).encode()), completed())
     assert [item["type"] for item in body["output"]] == ["reasoning", "function_call"]
     assert body["output"][1]["arguments"] == '{"a":1}'
-
-
-# --- a backend that speaks it itself
-
-def native(kind, number=None, **more):
-    counted = {} if number is None else {"sequence_number": number}
-    return events.output("", raw=json.dumps({"type": f"response.{kind}", **counted, **more}, separators=(",", ":")).encode())
-
-
-OWN = {"id": "resp_backend", "object": "response", "status": "completed", "output": [{"type": "message", "x": 1.50}]}
-
-
-def test_native_events_pass_but_for_the_responses_id():
-    batches = (started(None), [native("created", 0, response={"id": "resp_backend"}),
-                               native("output_text.delta", 1, delta="é")],
-               native("completed", 2, response=OWN), completed())
-    body = stream(*batches)
-    assert [(event["type"], event["sequence_number"]) for event in parsed(body)] == [
-        ("response.created", 0), ("response.output_text.delta", 1), ("response.completed", 2)]
-    assert b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":1,' in body
-    assert parsed(body)[2]["response"] == OWN | {"id": f"resp_{RUN}"} and b"resp_backend" not in body
-    assert whole(*batches) == OWN | {"id": f"resp_{RUN}"}
-    assert kinds(parsed(stream(*batches, after=1))) == ["completed"]
-
-
-def test_native_events_without_numbers_get_them():
-    batches = (started(None), native("created", response={"id": "b"}), native("completed", response=OWN), completed())
-    assert [event["sequence_number"] for event in parsed(stream(*batches))] == [0, 1]
-    assert kinds(parsed(stream(*batches, after=0))) == ["completed"]
-
-
-@pytest.mark.parametrize("raw", [b"[1]", b'"x"', b'{"type":1}', b'{"type":"a\\nb"}', b'{"response":3}', b"{", b"\xff",
-                                 b'{"x":' + b"[" * 100_000,
-                                 b'{"type":"response.completed","response":null}'])
-def test_odd_native_events_pass_and_break_nothing(raw):
-    body = stream(started(None), events.output("", raw=raw), native("completed", 9, response=OWN), completed())
-    assert b"data: " in body and body.count(b"\n\n") == 2 and body.endswith(b"}\n\n")
-
-
-def test_a_native_stream_that_breaks_ends_as_failed():
-    batches = (started(None), native("created", 0, response={"id": "b"}), native("output_text.delta", 1, delta="a"),
-               failed(UpstreamError("The connection broke.")))
-    told = parsed(stream(*batches))
-    assert kinds(told) == ["created", "output_text.delta", "failed"] and told[-1]["sequence_number"] == 2
-    assert told[-1]["response"]["error"]["message"] == "The connection broke."
-    assert whole(*batches)["status"] == "failed"
-
-
-def test_a_native_answer_in_one_piece_passes():
-    body = whole(started(None), events.output("", raw=json.dumps(OWN).encode()), completed())
-    assert body == OWN | {"id": f"resp_{RUN}"}
 
 
 def test_the_official_client_gathers_a_stream():
