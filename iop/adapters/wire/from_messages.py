@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from iop.adapters.wire.messages_blocks import billing, chat_messages
-from iop.adapters.wire.messages_fields import is_object, kept, refuse
-from iop.adapters.wire.translated import Translated
+from iop.adapters.wire.messages_fields import is_object, refuse
+from iop.adapters.wire.translated import Translated, choice_left_out, fields_left_out, kept
 
 # Fields that are told otherwise, or that say nothing to a backend which is not Anthropic's own.
 _SILENT = frozenset(("model", "messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "thinking",
@@ -54,7 +54,7 @@ def _list(value: Any) -> list[Any]:
 def to_chat(body: dict[str, Any], model: str) -> Translated:
     """Raises InvalidRequest. Fields that are not the Messages API's own, such as top_k and min_p, travel on as they are."""
     warnings: list[str] = []
-    chat = {name: value for name, value in body.items() if name not in _SILENT | _LEFT_OUT and value is not None}
+    chat = kept({name: value for name, value in body.items() if name not in _SILENT | _LEFT_OUT})
     chat |= {"model": model, "messages": chat_messages(body, warnings)}
     chat |= kept({"stop": _stops(body), "user": _user(body), "reasoning_effort": _effort(body),
                   "response_format": _format(body)})
@@ -63,8 +63,7 @@ def to_chat(body: dict[str, Any], model: str) -> Translated:
     tools = _tools(body, warnings)
     if tools:
         chat |= {"tools": tools, **_choice(body, tools, warnings)}
-    warnings += [f"`{name}` was left out: the backend's API does not know it." for name in sorted(_LEFT_OUT & body.keys())
-                 if body[name]]
+    warnings += fields_left_out(body, _LEFT_OUT)
     return Translated(chat, tuple(dict.fromkeys(warnings)))
 
 
@@ -149,5 +148,5 @@ def _choice(body: dict[str, Any], tools: list[dict[str, Any]], warnings: list[st
     name = choice.get("name")
     if any(tool["function"]["name"] == name for tool in tools):
         return told | {"tool_choice": {"type": "function", "function": {"name": name}}}
-    warnings.append(f"`tool_choice` was left out: the tool {str(name)[:64]!r} cannot be told to the backend.")
+    warnings.append(choice_left_out(name))
     return told

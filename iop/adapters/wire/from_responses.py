@@ -9,7 +9,7 @@ from typing import Any
 
 from iop import toolnames
 from iop.adapters.wire.responses_input import messages_of
-from iop.adapters.wire.translated import Translated
+from iop.adapters.wire.translated import Translated, choice_left_out, fields_left_out, kept
 from iop.errors import InvalidRequest
 from iop.toolnames import CUSTOM, CUSTOM_ARGUMENT, Tool, flat_name
 
@@ -29,12 +29,10 @@ def to_chat(body: dict[str, Any], model: str) -> Translated:
     tools, warnings = toolnames.read_tools(_checked(body))
     messages, unsaid = messages_of(body)
     warnings += unsaid
-    warnings += [f"`{name}` was left out: the backend's API does not know it." for name in sorted(_LEFT_OUT & body.keys())
-                 if body[name]]
+    warnings += fields_left_out(body, _LEFT_OUT)
     if _LOGPROBS in (body.get("include") or ()):
         warnings.append("The logprobs were left out: they are not told of a chat.")
-    chat: dict[str, Any] = {name: value for name, value in body.items()
-                            if name not in _SILENT | _LEFT_OUT and value is not None}
+    chat = kept({name: value for name, value in body.items() if name not in _SILENT | _LEFT_OUT})
     chat |= {"model": model, "messages": messages, **_wishes(body)}
     offered = _offered(tools, body.get("tool_choice"), warnings)
     if offered:
@@ -77,9 +75,8 @@ def _checked(body: dict[str, Any]) -> dict[str, Any]:
 def _wishes(body: dict[str, Any]) -> dict[str, Any]:
     """What is asked of the answer."""
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
-    wishes = {"reasoning_effort": reasoning.get("effort"), "verbosity": text.get("verbosity"),
-              "response_format": _format(text.get("format")), "max_completion_tokens": body.get("max_output_tokens")}
-    return {name: value for name, value in wishes.items() if value is not None}
+    return kept({"reasoning_effort": reasoning.get("effort"), "verbosity": text.get("verbosity"),
+                 "response_format": _format(text.get("format")), "max_completion_tokens": body.get("max_output_tokens")})
 
 
 def _format(asked: Any) -> dict[str, Any] | None:
@@ -88,8 +85,8 @@ def _format(asked: Any) -> dict[str, Any] | None:
     if not isinstance(asked, dict):
         raise InvalidRequest("`text.format` must be an object.")
     if asked.get("type") == "json_schema":
-        return {"type": "json_schema", "json_schema": {
-            name: asked[name] for name in ("name", "description", "schema", "strict") if asked.get(name) is not None}}
+        return {"type": "json_schema", "json_schema": kept({
+            name: asked.get(name) for name in ("name", "description", "schema", "strict")})}
     return None if asked.get("type") == "text" else {"type": asked.get("type")}
 
 
@@ -109,7 +106,7 @@ def _offered(tools: dict[str, Tool], choice: Any, warnings: list[str]) -> dict[s
         if flat in tools:
             offered["tool_choice"] = {"type": "function", "function": {"name": flat}}
         else:
-            warnings.append(f"`tool_choice` was left out: the tool {flat[:64]!r} cannot be told to the backend.")
+            warnings.append(choice_left_out(flat))
     elif choice is not None:
         raise InvalidRequest("`tool_choice` must be a word or an object.")
     return offered
@@ -130,7 +127,7 @@ def _function(tool: Tool) -> dict[str, Any]:
     else:
         function |= {"description": description, "parameters": spec.get("parameters") or _OBJECT,
                      "strict": spec.get("strict")}
-    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+    return {"type": "function", "function": kept(function)}
 
 
 def _of_custom(description: Any, asked: Any) -> str:

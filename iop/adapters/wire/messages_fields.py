@@ -21,8 +21,3 @@ def is_text(value: Any, place: str) -> str:
     if not isinstance(value, str):
         refuse(place, "must be a text")
     return value
-
-
-def kept(fields: dict[str, Any]) -> dict[str, Any]:
-    """Those that say something."""
-    return {name: value for name, value in fields.items() if value is not None}

@@ -1,7 +1,8 @@
-"""A request of one model API, told in another that the backend has. Pure."""
+"""A request of one model API, told in another that the backend has, and how what it lacks is named. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 
@@ -11,3 +12,18 @@ class Translated(NamedTuple):
     body: dict[str, Any]
     warnings: tuple[str, ...] = ()
     api: str = "chat/completions"
+
+
+def fields_left_out(body: dict[str, Any], unknown: Collection[str]) -> list[str]:
+    """A warning for each of the `unknown` fields that says something in `body`."""
+    return [f"`{name}` was left out: the backend's API does not know it." for name in sorted(unknown) if body.get(name)]
+
+
+def choice_left_out(tool: object) -> str:
+    """The warning for a `tool_choice` of a tool that was left out itself."""
+    return f"`tool_choice` was left out: the tool {str(tool)[:64]!r} cannot be told to the backend."
+
+
+def kept(fields: dict[str, Any]) -> dict[str, Any]:
+    """Those that say something."""
+    return {name: value for name, value in fields.items() if value is not None}
