@@ -62,16 +62,6 @@ class LinkListener(Factory):
         self._stopping: dict[LinkProtocol, Deferred[None]] = {}
         self._stopped = False
 
-    @property
-    def arriving(self) -> int:
-        """Connections that are not greeted yet."""
-        return len(self._arrivals)
-
-    @property
-    def links_up(self) -> int:
-        """Greeted links of this listener."""
-        return len(self._links)
-
     def buildProtocol(self, addr: IAddress | None) -> LinkProtocol | None:
         source = source_of(getattr(addr, "host", "127.0.0.1"))
         code = "stopping" if self._stopped else self._gate.enter(source)

@@ -211,7 +211,7 @@ async def test_a_plain_dialer_on_a_tls_port_does_not_get_in(server):
     world = World(tls(server_options(server.cert, server.key), listener)).dial(None)
     await world.failure()
     await world.close()
-    assert world.role.told == [] and listener.links_up == 0
+    assert world.role.told == [] and listener.stop().called
     assert dict(listener.protocol_errors) == {"tls_failed": 1}
 
 
