@@ -20,11 +20,11 @@ from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSet
 from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
 from iop.adapters.wire.ollama_models import Pull, keep
-from iop.adapters.wire.requests import CHAT, OLLAMA
 from iop.adapters.wire.to_ollama import from_openai, request_body, to_messages, unsaid
 from iop.adapters.wire.translators import can_be_told, translated
 from iop.errors import InvalidRequest, IOPError, UpstreamError
 from iop.interfaces import IAdapterFactory, IModels
+from iop.modelapis import CHAT, OLLAMA
 from iop.proto.run_pb2 import RunRequest
 from iop.servers import TargetHealth
 

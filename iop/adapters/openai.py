@@ -24,7 +24,6 @@ from iop.adapters.wire.readers import readers_of
 from iop.adapters.wire.refusals import lacks_api, refuses_to_stream
 from iop.adapters.wire.requests import (
     APIS,
-    OLLAMA,
     TYPED,
     ApiRequest,
     decoded,
@@ -40,6 +39,7 @@ from iop.errors import ConfigError, UpstreamError
 from iop.files import read_secret
 from iop.interfaces import IAdapterFactory, IAdapterTools
 from iop.keys import Secret
+from iop.modelapis import OLLAMA
 from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import RunRequest
 from iop.servers import TargetHealth

@@ -11,6 +11,7 @@ import msgspec
 
 from iop.adapters.wire.translated import Translated
 from iop.errors import InvalidRequest
+from iop.modelapis import COMPLETIONS, EMBEDDINGS, OLLAMA_EMBED, OLLAMA_GENERATE
 
 # Ollama's option -> the name that llama.cpp's server and vLLM have for it; what stands nowhere else is OpenAI's.
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p", "typical_p": "typical_p",
@@ -21,9 +22,9 @@ _IMAGES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGO": "gif", "UklGR": "webp"}     
 
 def to_openai(api: str, body: dict[str, Any], model: str) -> Translated:
     """Raises InvalidRequest for what is no request of that API, or what no backend of another kind can do."""
-    if api == "api/embed":
+    if api == OLLAMA_EMBED:
         return _embed(body, model)
-    return _generate(body, model) if api == "api/generate" else _chat(body, model)
+    return _generate(body, model) if api == OLLAMA_GENERATE else _chat(body, model)
 
 
 def _chat(body: dict[str, Any], model: str) -> Translated:
@@ -49,7 +50,7 @@ def _generate(body: dict[str, Any], model: str) -> Translated:
         fields = {"model": model, "prompt": prompt} | wishes
         if body.get("suffix"):
             fields["suffix"] = body["suffix"]
-        return Translated(fields, warnings, api="completions")
+        return Translated(fields, warnings, api=COMPLETIONS)
     system = [{"role": "system", "content": body["system"]}] if body.get("system") else []
     messages = [*system, {"role": "user", "content": prompt, "images": body.get("images")}]
     return Translated({"model": model, "messages": _Messages().told(messages)} | wishes, warnings)
@@ -64,7 +65,7 @@ def _embed(body: dict[str, Any], model: str) -> Translated:
         fields["dimensions"] = body["dimensions"]
     left = [f"`{name}` was left out: the backend decides it." for name in ("truncate", "keep_alive", "options")
             if body.get(name)]
-    return Translated(fields, tuple(left), api="embeddings")
+    return Translated(fields, tuple(left), api=EMBEDDINGS)
 
 
 def _wishes(body: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -10,6 +10,7 @@ from iop.adapters.wire.passing import PassingReader, SloppyReader, UnstreamedRea
 from iop.adapters.wire.requests import CHATS, TYPED, ApiRequest
 from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
 from iop.adapters.wire.whole import JoiningReader
+from iop.modelapis import MESSAGES
 
 _MESSAGES = MessagesReader, JoiningMessageReader, MessageReader
 _RESPONSES = ResponsesReader, JoiningResponseReader, ResponseReader
@@ -25,7 +26,7 @@ def readers_of(wanted: ApiRequest) -> tuple[Reader, ...]:
         return WholeReader(), SloppyReader(WholeReader, WholeReader, WholeReader.media_type)
     if wanted.api not in TYPED:
         return WholeReader(), PassingReader()
-    stream, joining, whole = _MESSAGES if wanted.api == "messages" else _RESPONSES
+    stream, joining, whole = _MESSAGES if wanted.api == MESSAGES else _RESPONSES
     if wanted.streams:
         return stream(), SloppyReader(stream, whole, stream.media_type)
     return joining(), whole(), SloppyReader(joining, whole, whole.media_type)

@@ -14,17 +14,15 @@ import msgspec
 from iop import forms
 from iop.adapters.wire.asked import JSON
 from iop.errors import InvalidRequest
+from iop.modelapis import CHAT, COMPLETIONS, COUNT_TOKENS, MESSAGES, PASSING, RESPONSES
 from iop.proto.run_pb2 import RunRequest
 
-CHAT = "chat/completions"
-CHATS = frozenset((CHAT, "completions"))
-TYPED = frozenset(("responses", "messages"))     # their events name themselves
+CHATS = frozenset((CHAT, COMPLETIONS))
+TYPED = frozenset((RESPONSES, MESSAGES))         # their events name themselves
 JOINED = CHATS | TYPED                           # those that always stream: docs/adr/0012-joined-answers.md
-OLLAMA = frozenset(("api/chat", "api/generate", "api/embed"))
-APIS = JOINED | frozenset(("messages/count_tokens", "embeddings", "rerank", "audio/transcriptions",
-                           "audio/translations", "audio/speech", "images/generations", "images/edits"))
+APIS = JOINED | PASSING | {COUNT_TOKENS}
 # What is the edge's own business of a request: it has put the earlier answer into the input, and keeps the run by itself.
-_OURS = {"responses": ("previous_response_id", "background")}
+_OURS = {RESPONSES: ("previous_response_id", "background")}
 # Of a client's headers that its API leaves to the backend, those that are the node's own business.
 _OWN_HEADERS = frozenset(("authorization", "x-api-key", "cookie", "host", "content-length", "content-type", "connection",
                           "transfer-encoding", "accept-encoding", "expect", "upgrade", "te", "trailer", "keep-alive",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from iop.modelapis import CHAT
+
 
 class Translated(NamedTuple):
     """`warnings` are sentences about what the other API cannot say and was left out; never a reason to refuse the run."""
 
     body: dict[str, Any]
     warnings: tuple[str, ...] = ()
-    api: str = "chat/completions"
+    api: str = CHAT
 
 
 def fields_left_out(body: dict[str, Any], unknown: Collection[str]) -> list[str]:

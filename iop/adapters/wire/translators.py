@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from iop.adapters.wire import from_completions, from_messages, from_ollama, from_responses
-from iop.adapters.wire.requests import OLLAMA, decoded
+from iop.adapters.wire.requests import decoded
 from iop.adapters.wire.translated import Translated
+from iop.modelapis import COMPLETIONS, MESSAGES, OLLAMA, RESPONSES
 
-_TO_CHAT = {"completions": from_completions.to_chat, "messages": from_messages.to_chat, "responses": from_responses.to_chat}
-
-
-_NEEDS_TELLING = {"messages": from_messages.needs_telling, "responses": from_responses.needs_telling}
+_TO_CHAT = {COMPLETIONS: from_completions.to_chat, MESSAGES: from_messages.to_chat, RESPONSES: from_responses.to_chat}
+_NEEDS_TELLING = {MESSAGES: from_messages.needs_telling, RESPONSES: from_responses.needs_telling}
 
 
 def can_be_told(api: str) -> bool:

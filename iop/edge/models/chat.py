@@ -11,8 +11,9 @@ import re
 from typing import Any
 
 from iop.edge.dialects import openai_raw
-from iop.edge.models.deltas import CHAT, CallBegin, CallPiece, Delta, Deltas, Note, Reasoning, Text
+from iop.edge.models.deltas import CallBegin, CallPiece, Delta, Deltas, Note, Reasoning, Text
 from iop.events import json_encode
+from iop.modelapis import CHAT
 from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import COMMENT, data_frame
 

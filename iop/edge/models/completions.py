@@ -6,9 +6,10 @@ from typing import Any
 
 from iop.edge.dialects import openai_raw
 from iop.edge.models.chat import DONE
-from iop.edge.models.deltas import COMPLETIONS, Delta, Deltas, Text
+from iop.edge.models.deltas import Delta, Deltas, Text
 from iop.edge.models.ending import Ending
 from iop.events import json_encode
+from iop.modelapis import COMPLETIONS
 from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import COMMENT, data_frame
 

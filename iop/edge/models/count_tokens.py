@@ -6,9 +6,9 @@ from typing import Any
 
 from iop.edge.models.deltas import Deltas
 from iop.errors import NotFound
+from iop.modelapis import COUNT_TOKENS
 from iop.web.responses import JSON
 
-COUNT_TOKENS = "messages/count_tokens"
 CANNOT_COUNT = "The backend of this model cannot count tokens."
 
 

@@ -12,10 +12,10 @@ import msgspec
 from iop.edge.models.ending import Ending, dialect_of_api
 from iop.edge.models.foreign_json import read_as
 from iop.events import as_dict, json_encode
+from iop.modelapis import CHAT, COMPLETIONS
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, RuntimeEvent
 
-CHAT, COMPLETIONS = "chat/completions", "completions"
 _NOTES = frozenset(("tool_call", "tool_result", "permission_request", "status", "artifact", "truncated"))
 
 

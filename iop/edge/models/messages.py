@@ -21,11 +21,11 @@ from iop.edge.models.deltas import Deltas, Note
 from iop.edge.models.foreign_json import read_as
 from iop.edge.models.stop_reason import StopReason
 from iop.events import json_encode
+from iop.modelapis import MESSAGES
 from iop.proto.run_pb2 import CHANNEL_STDERR, Usage
 from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import data_frame
 
-MESSAGES = "messages"
 _TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-z_]+)"')
 
 

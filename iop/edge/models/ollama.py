@@ -15,11 +15,11 @@ from iop.edge.models.ending import Ending
 from iop.edge.models.foreign_json import read_as, read_object
 from iop.errors import InvalidRequest
 from iop.events import json_encode, rfc3339
+from iop.modelapis import OLLAMA_CHAT, OLLAMA_EMBED
 from iop.proto.run_pb2 import Usage
 from iop.records import RunRecord
 from iop.web.responses import JSON
 
-CHAT, GENERATE, EMBED = "api/chat", "api/generate", "api/embed"
 NDJSON = "application/x-ndjson"
 _RAWS = "ndjson"                 # the name of what is made of a batch of raws
 
@@ -31,7 +31,7 @@ class _OllamaTeller:
         self._deltas = Deltas(api)
         self.ending = self._deltas.ending
         self._model = model
-        self._is_chat = api == CHAT
+        self._is_chat = api == OLLAMA_CHAT
         self._created_us = record.created_us
         self._first_us = 0           # of the first output
         self._calls: dict[int, dict[str, Any]] = {}
@@ -169,7 +169,7 @@ class EmbedBody:
     media_type = JSON
 
     def __init__(self, record: RunRecord, model: str, old: bool) -> None:
-        self._deltas = Deltas(EMBED)
+        self._deltas = Deltas(OLLAMA_EMBED)
         self.ending: Ending = self._deltas.ending
         self._model = model
         self._old = old

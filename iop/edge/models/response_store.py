@@ -7,9 +7,10 @@ from typing import Any
 from iop.edge.models.foreign_json import read_object
 from iop.edge.models.reader import WHOLE_BYTES, take, too_large
 from iop.edge.models.response_object import PREFIX
-from iop.edge.models.responses import RESPONSES, ResponseBody
+from iop.edge.models.responses import ResponseBody
 from iop.errors import InvalidRequest, NotFound
 from iop.interfaces import IEdgeService, IRunCursor
+from iop.modelapis import RESPONSES
 from iop.proto import run_pb2
 from iop.records import RunRecord
 from iop.runs import START, is_run_id

@@ -20,12 +20,12 @@ from iop.edge.models.native_response import NativeEvents
 from iop.edge.models.response_items import Event, ResponseItems
 from iop.edge.models.response_object import ResponseObject, status_of
 from iop.events import json_encode
+from iop.modelapis import RESPONSES
 from iop.records import RunRecord
 from iop.toolnames import read_tools
 from iop.web.responses import EVENT_STREAM, JSON
 from iop.web.sse import COMMENT
 
-RESPONSES = "responses"
 # How a backend's own stream begins: passed over where a heartbeat has begun it already.
 _BEGINNINGS = (b"event: response.created\n", b"event: response.queued\n", b"event: response.in_progress\n")
 _REASONING_TOKENS = b'"reasoning_tokens"'

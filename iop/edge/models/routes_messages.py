@@ -10,9 +10,10 @@ import msgspec
 
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import RUN_HEADERS, Asking
-from iop.edge.models.count_tokens import CANNOT_COUNT, COUNT_TOKENS, CountBody
-from iop.edge.models.messages import MESSAGES, MessageBody, MessagesStream
+from iop.edge.models.count_tokens import CANNOT_COUNT, CountBody
+from iop.edge.models.messages import MessageBody, MessagesStream
 from iop.errors import InvalidRequest, NotFound
+from iop.modelapis import COUNT_TOKENS, MESSAGES
 from iop.proto import run_pb2
 from iop.records import RunRecord
 from iop.web.errors import ANTHROPIC, error_response

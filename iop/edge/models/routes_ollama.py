@@ -9,12 +9,13 @@ import msgspec
 
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import RUN_HEADERS, Asking
-from iop.edge.models.ollama import CHAT, EMBED, GENERATE, EmbedBody, OllamaBody, OllamaStream
+from iop.edge.models.ollama import EmbedBody, OllamaBody, OllamaStream
 from iop.edge.models.ollama_listing import VERSION, known_name, loaded, shown, tags
 from iop.edge.models.routes_listing import Name, find, usable
 from iop.errors import InvalidRequest
 from iop.events import json_encode, now_us, rfc3339
 from iop.interfaces import IEdgeService
+from iop.modelapis import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE
 from iop.records import RunRecord
 from iop.web.errors import OLLAMA, NotOffered
 from iop.web.request import Request
@@ -94,12 +95,12 @@ class OllamaRoutes:
     async def chat(self, request: Request) -> Response | StreamResponse:
         asked = request.json(OllamaChat)
         prefix = chat_prefix(asked.messages or ())
-        return await self._answer(request, asked, CHAT, prefix, empty=not asked.messages)
+        return await self._answer(request, asked, OLLAMA_CHAT, prefix, empty=not asked.messages)
 
     async def generate(self, request: Request) -> Response | StreamResponse:
         asked = request.json(OllamaGenerate)
         prefix = [part for part in (asked.system, asked.prompt) if part]
-        return await self._answer(request, asked, GENERATE, prefix, empty=not (asked.prompt or asked.suffix))
+        return await self._answer(request, asked, OLLAMA_GENERATE, prefix, empty=not (asked.prompt or asked.suffix))
 
     async def _answer(self, request: Request, asked: OllamaChat | OllamaGenerate, api: str, prefix: Any,
                       empty: bool) -> Response | StreamResponse:
@@ -126,7 +127,7 @@ class OllamaRoutes:
         return await self._embedded(request, asked.model, told, old=True)
 
     async def _embedded(self, request: Request, model: str, body: bytes, old: bool) -> Response | StreamResponse:
-        run = self._asking.run_request(request, known_name(self._edge, model), EMBED, programs=False)
+        run = self._asking.run_request(request, known_name(self._edge, model), OLLAMA_EMBED, programs=False)
         run.body = body
         return await self._asking.whole(request, run, lambda record: EmbedBody(record, model, old))
 
@@ -160,5 +161,5 @@ async def _elsewhere(request: Request) -> Response:
 
 
 def _load_reply(model: str, api: str) -> dict[str, object]:
-    spoken: dict[str, object] = {"message": {"role": "assistant", "content": ""}} if api == CHAT else {"response": ""}
+    spoken: dict[str, object] = {"message": {"role": "assistant", "content": ""}} if api == OLLAMA_CHAT else {"response": ""}
     return {"model": model, "created_at": rfc3339(now_us()), **spoken, "done": True, "done_reason": "load"}

@@ -11,8 +11,8 @@ from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import RUN_HEADERS, Asking, created_s
 from iop.edge.models.chat import ChatBody, ChatStream, empty_delta
 from iop.edge.models.completions import CompletionBody, CompletionStream, empty_piece
-from iop.edge.models.deltas import CHAT, COMPLETIONS
 from iop.edge.models.routes_listing import Name
+from iop.modelapis import CHAT, COMPLETIONS
 from iop.records import RunRecord
 from iop.web.errors import OPENAI
 from iop.web.request import Request

@@ -12,6 +12,7 @@ from iop.edge.models.passing import PassBody, PassStream
 from iop.edge.models.routes_listing import Name
 from iop.errors import InvalidRequest
 from iop.forms import field_text
+from iop.modelapis import EMBEDDINGS, IMAGE_EDITS, IMAGES, RERANK, SPEECH, TRANSCRIPTIONS, TRANSLATIONS
 from iop.web.errors import OPENAI
 from iop.web.request import Request
 from iop.web.responses import JSON, Response, StreamResponse
@@ -45,13 +46,13 @@ class Passed(NamedTuple):
 
 
 PASSED = (
-    Passed("embeddings", "Embed texts"),
-    Passed("rerank", "Rank documents by a query"),
-    Passed("audio/speech", "Speak a text", streams=True, media=ANY),
-    Passed("audio/transcriptions", "Write down what is said", form=True, media=ANY),
-    Passed("audio/translations", "Write down in English what is said", form=True, media=ANY),
-    Passed("images/generations", "Make images", streams=True),
-    Passed("images/edits", "Change images", form=True, streams=True),
+    Passed(EMBEDDINGS, "Embed texts"),
+    Passed(RERANK, "Rank documents by a query"),
+    Passed(SPEECH, "Speak a text", streams=True, media=ANY),
+    Passed(TRANSCRIPTIONS, "Write down what is said", form=True, media=ANY),
+    Passed(TRANSLATIONS, "Write down in English what is said", form=True, media=ANY),
+    Passed(IMAGES, "Make images", streams=True),
+    Passed(IMAGE_EDITS, "Change images", form=True, streams=True),
 )
 
 

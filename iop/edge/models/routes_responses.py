@@ -21,11 +21,12 @@ from iop.edge.models.asking import RUN_HEADERS, Asking
 from iop.edge.models.reader import ModelReader, take
 from iop.edge.models.response_object import ResponseObject, response_id, state_status
 from iop.edge.models.response_store import ResponseStore, Stored, items_of
-from iop.edge.models.responses import RESPONSES, ResponseBody, ResponseStream
+from iop.edge.models.responses import ResponseBody, ResponseStream
 from iop.edge.routes_runs import idempotency_key
 from iop.errors import Conflict, InvalidRequest
 from iop.events import json_encode
 from iop.interfaces import IEdgeService, IRunCursor
+from iop.modelapis import RESPONSES
 from iop.proto import run_pb2
 from iop.records import RunRecord
 from iop.runs import START
