@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.up import Up
-from tests.real.npm import CACHE
+from tests.real.pypi import python_with
 from tests.real.scripted import Scripted, call_tool
 
 pytestmark = pytest.mark.real
 
 WANTED = ("langchain-openai==1.7.4", "langchain-ollama==1.1.0")
-INSTALL_S, SCRIPT_S = 600, 100
+SCRIPT_S = 100
 SCRIPT = '''
 import json, os
 from langchain_core.tools import tool
@@ -52,16 +51,7 @@ for made in (openai, ollama):
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    folder = CACHE / "-".join(one.replace("==", "-") for one in WANTED)
-    done, path = folder / "installed", folder / "bin" / "python"
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True)
-        told = subprocess.run([path, "-m", "pip", "install", "--quiet", *WANTED], capture_output=True, text=True,
-                              timeout=INSTALL_S)
-        if told.returncode:
-            pytest.skip(f"{' '.join(WANTED)} could not be installed: {told.stderr.strip()[-300:]}")
-        done.touch()
-    return path
+    return python_with(*WANTED)
 
 
 @pytest.fixture(scope="module")
