@@ -89,6 +89,7 @@ class Metrics:
         self._http_children: dict[tuple[str, int], Any] = {}
         self._second_children: dict[str, Any] = {}
         self._first_children: dict[str, Any] = {}
+        self._kind_children: dict[str, Any] = {}
         self._code, self._adapter, self._target, self._kind, self._node = Capped(), Capped(), Capped(), Capped(), Capped()
         self._stop: Callable[[], object] | None = None
 
@@ -103,7 +104,12 @@ class Metrics:
 
     def happened(self, event: node_pb2.EdgeNodeEvent) -> None:
         """Count a lifecycle event; a run's ending tells its figures in its detail."""
-        self._events.labels(self._kind(event.kind)).inc()
+        child = self._kind_children.get(event.kind)
+        if child is None:
+            child = self._events.labels(kind := self._kind(event.kind))
+            if kind == event.kind:               # not what is counted as other: there may be any number of those
+                self._kind_children[kind] = child
+        child.inc()
         if event.kind == "run_ended":
             detail = _detail(event)
             self._runs.ended(self._code(str(detail.get("code", ""))), detail)
