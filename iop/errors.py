@@ -1,7 +1,8 @@
-"""Every deliberate error of IOP: a stable code, whether trying again can help, and the sentence an operator reads.
+"""What deliberate errors tell: a stable code, whether trying again can help, and the sentence an operator reads.
 
-The docstring of a class is the sentence shown when none is given. Codes are part of the contract: they stand in run
-endings, API errors and exit codes, and are never renamed.
+Those of links are in iop.link.errors, those of the `iop` command itself in iop.cli.errors. The docstring of a class is the
+sentence shown when none is given. Codes are part of the contract: they stand in run endings, API errors and exit codes, and
+are never renamed.
 """
 
 from __future__ import annotations
@@ -262,57 +263,7 @@ class CommandTimeout(IOPError):
     retryable = True
 
 
-class LinkDown(IOPError):
-    """The node's link is down."""
-
-    code = "link_down"
-    retryable = True
-
-
 class ConfigError(IOPError):
     """The configuration cannot be used."""
 
     code = "config_error"
-
-
-class ProtocolError(IOPError):
-    """The rules of the link were broken."""
-
-    code = "protocol_error"
-
-
-class LocalProtocolError(ProtocolError):
-    """This process tried to send what the rules of the link do not allow now; that is a fault of IOP."""
-
-    code = "local_protocol_error"
-
-
-class RemoteProtocolError(ProtocolError):
-    """The peer sent what the rules of the link do not allow; the link is closed.
-
-    `code` says which rule: decode_error, out_of_state, frame_too_large, transfer_too_large, too_many, handshake_timeout.
-    """
-
-    code = "protocol_violation"
-
-    def __init__(self, message: str = "", *, code: str = "protocol_violation") -> None:
-        super().__init__(message)
-        self.code = code  # type: ignore[misc]  # the rule that was broken
-
-
-class LinkRefused(IOPError):
-    """The peer refused the link."""
-
-    code = "link_refused"
-
-    def __init__(self, message: str = "", *, code: str = "link_refused", retry_after_s: float = 0.0) -> None:
-        super().__init__(message)
-        self.code = code  # type: ignore[misc]  # the peer's own word
-        self.retry_after_s = retry_after_s
-
-
-class LinkUntrusted(IOPError):
-    """The peer at the other end of the link could not be verified; nothing was sent to it."""
-
-    code = "link_untrusted"
-    default_hint = "Look at `edge.ca`, `edge.pin` and `edge.name` in node.yaml, and at the edge's certificate."

@@ -31,8 +31,9 @@ from iop.edge.runs import Runs
 from iop.edge.slots import Slots
 from iop.edge.submit import asks_the_same
 from iop.edge.waiting import Waiting
-from iop.errors import Cancelled, Conflict, IOPError, LocalProtocolError, NodeRestarted, NoSuchTarget
+from iop.errors import Cancelled, Conflict, IOPError, NodeRestarted, NoSuchTarget
 from iop.events import failed_in_silence, now_us, outcome_of
+from iop.link.errors import LocalProtocolError
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
 

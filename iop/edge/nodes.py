@@ -31,9 +31,10 @@ from iop.edge.reports import Reports
 from iop.edge.run import Run
 from iop.edge.runlog import Hole
 from iop.edge.runs import Runs
-from iop.errors import IOPError, NoSuchRun, RemoteProtocolError
+from iop.errors import IOPError, NoSuchRun
 from iop.interfaces import ILinkHandler
 from iop.keys import Key
+from iop.link.errors import RemoteProtocolError
 from iop.proto.link_pb2 import VERDICT_FENCED, Hello, RunsReport, RunVerdict, Verdicts
 from iop.proto.node_pb2 import ConfigApplied, NodeCommandResponse, NodeStatus
 from iop.proto.run_pb2 import EventBatch, Resend, RunAccepted, RunRejected, Source

@@ -11,8 +11,9 @@ from iop.edge.node import Node
 from iop.edge.nodefile import NodeFile
 from iop.edge.registry import Registry
 from iop.edge.submit import check_labels
-from iop.errors import InvalidRequest, LinkDown
+from iop.errors import InvalidRequest
 from iop.link.calls import Calls
+from iop.link.errors import LinkDown
 from iop.proto.node_pb2 import NodeCommandRequest, NodeCommandResponse
 from iop.proto.run_pb2 import Source
 from iop.records import NodeView

@@ -20,8 +20,9 @@ from collections.abc import Callable
 
 from iop.edge.gaps import gap_batch, narrowed
 from iop.edge.packing import MAX_EVENTS, pack
-from iop.errors import IOPError, RemoteProtocolError
+from iop.errors import IOPError
 from iop.events import ENDING_KINDS
+from iop.link.errors import RemoteProtocolError
 from iop.proto.run_pb2 import CHANNEL_STDOUT, CHANNEL_TEXT, EventBatch
 from iop.runs import EventId
 

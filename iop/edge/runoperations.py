@@ -10,8 +10,9 @@ from iop.edge.operations import Audit
 from iop.edge.registry import Registry
 from iop.edge.run import Run
 from iop.edge.runs import Runs
-from iop.errors import Conflict, InvalidRequest, LinkDown
+from iop.errors import Conflict, InvalidRequest
 from iop.events import now_us
+from iop.link.errors import LinkDown
 from iop.proto.run_pb2 import RunInput, Source
 from iop.records import RunRecord
 

@@ -7,8 +7,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from iop.errors import CommandTimeout, Conflict, LinkDown, QueueFull
+from iop.errors import CommandTimeout, Conflict, QueueFull
 from iop.interfaces import ILink
+from iop.link.errors import LinkDown
 
 PENDING = 1_000                      # unanswered calls of one process; each holds a Deferred and a timer
 

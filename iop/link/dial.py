@@ -20,8 +20,9 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from iop.addresses import host_port, is_loopback
-from iop.errors import ConfigError, IOPError, LinkDown, LinkRefused, LinkUntrusted, RemoteProtocolError
+from iop.errors import ConfigError, IOPError
 from iop.interfaces import ILinkHandler
+from iop.link.errors import LinkDown, LinkRefused, LinkUntrusted, RemoteProtocolError
 from iop.link.limits import default_limits
 from iop.link.protocol import LinkProtocol
 from iop.link.resolve import Resolution

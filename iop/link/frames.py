@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iop.errors import LocalProtocolError
+from iop.link.errors import LocalProtocolError
 from iop.proto.link_pb2 import Frame
 
 _KINDS = {field.name: field for field in Frame.DESCRIPTOR.oneofs_by_name["kind"].fields}

@@ -13,8 +13,9 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from iop.errors import IOPError, LinkRefused, RemoteProtocolError
+from iop.errors import IOPError
 from iop.interfaces import IGreeter, ILinkHandler
+from iop.link.errors import LinkRefused, RemoteProtocolError
 from iop.link.gate import Gate, source_of
 from iop.link.limits import default_limits
 from iop.link.peers import Peers

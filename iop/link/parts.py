@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iop.errors import RemoteProtocolError
+from iop.link.errors import RemoteProtocolError
 from iop.link.limits import TRANSFERS
 from iop.proto.link_pb2 import Part
 

@@ -6,7 +6,7 @@ from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from iop.errors import LinkDown, LinkRefused
+from iop.link.errors import LinkDown, LinkRefused
 from iop.link.protocol import LinkProtocol
 
 ANSWER_S = 2.0                       # how long an old link may take to prove that it lives

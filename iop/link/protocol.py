@@ -17,8 +17,9 @@ from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from iop.errors import IOPError, LinkDown, RemoteProtocolError
+from iop.errors import IOPError
 from iop.interfaces import ILink
+from iop.link.errors import LinkDown, RemoteProtocolError
 from iop.link.seal import Seals, sealed
 from iop.link.session import GREETED, OVER, Session
 from iop.link.tcp import looks_like, remote_of, tune

@@ -9,7 +9,8 @@ from twisted.internet.interfaces import IAddress, IHostResolution, IResolutionRe
 from zope.interface import implementer
 
 from iop.addresses import address_of, is_loopback
-from iop.errors import ConfigError, LinkDown
+from iop.errors import ConfigError
+from iop.link.errors import LinkDown
 
 
 class Resolution:

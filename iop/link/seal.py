@@ -11,7 +11,7 @@ from zlib import crc32
 
 from google.protobuf.message import DecodeError
 
-from iop.errors import RemoteProtocolError
+from iop.link.errors import RemoteProtocolError
 from iop.proto.link_pb2 import Frame
 
 _TAG = bytes([Frame.DESCRIPTOR.fields_by_name["check"].number << 3 | 5])      # fixed32 (protobuf, "Encoding")

@@ -30,8 +30,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from iop.errors import LocalProtocolError, RemoteProtocolError, TooLarge
+from iop.errors import TooLarge
 from iop.link.caps import HARMLESS_BYTES, TooMany, check_for
+from iop.link.errors import LocalProtocolError, RemoteProtocolError
 from iop.link.frames import KINDS, framed, pack
 from iop.link.limits import GREETING_BYTES, PINGS_A_SWEEP, agreed
 from iop.link.parts import Transfers, split

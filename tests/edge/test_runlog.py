@@ -8,9 +8,9 @@ from zope.interface.verify import verifyObject
 from iop.edge.cursor import RunCursor
 from iop.edge.packing import pack, unpack
 from iop.edge.runlog import Entry, Hole, RunLog
-from iop.errors import RemoteProtocolError
 from iop.events import ending, output
 from iop.interfaces import IHistory, IRunCursor
+from iop.link.errors import RemoteProtocolError
 from iop.proto.run_pb2 import CHANNEL_REASONING, EventBatch, Outcome
 from iop.records import BatchRow
 from iop.runs import START, EventId

@@ -13,7 +13,6 @@ from iop.errors import (
     Draining,
     HistoryUnavailable,
     InvalidRequest,
-    LinkDown,
     NoSuchNode,
     NoSuchRun,
     NoSuchTarget,
@@ -21,6 +20,7 @@ from iop.errors import (
 )
 from iop.events import ending, now_us, output, started
 from iop.interfaces import IEdgeService
+from iop.link.errors import LinkDown
 from iop.proto.link_pb2 import VERDICT_CANCEL, RunReport
 from iop.proto.node_pb2 import NodeCommandResponse
 from iop.proto.run_pb2 import Limits, Outcome, RunRejected, RunRequest

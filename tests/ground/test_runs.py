@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from iop import errors, events, runs
 from iop.errors import InvalidRequest
+from iop.link import errors as link_errors
 from iop.proto import run_pb2
 from iop.runs import EventId
 
@@ -59,7 +60,8 @@ def test_bytes_that_text_replaced_are_shown_exactly():
 
 
 def test_every_error_has_a_code_of_its_own_and_a_sentence():
-    classes = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.IOPError)]
+    classes = {cls for module in (errors, link_errors) for cls in vars(module).values()
+               if isinstance(cls, type) and issubclass(cls, errors.IOPError)}
     codes = [cls.code for cls in classes]
     assert len(set(codes)) == len(codes)
     for cls in classes:

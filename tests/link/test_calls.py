@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from iop.errors import CommandTimeout, Conflict, LinkDown, LocalProtocolError, QueueFull
+from iop.errors import CommandTimeout, Conflict, QueueFull
 from iop.link.calls import Calls
+from iop.link.errors import LinkDown, LocalProtocolError
 from iop.proto.node_pb2 import NodeCommandRequest, NodeCommandResponse
 
 

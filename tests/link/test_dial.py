@@ -10,8 +10,9 @@ from twisted.internet.error import ConnectionDone, ConnectionRefusedError, NoRou
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
-from iop.errors import ConfigError, LinkDown, LinkRefused, RemoteProtocolError
+from iop.errors import ConfigError
 from iop.link.dial import LinkDialer
+from iop.link.errors import LinkDown, LinkRefused, RemoteProtocolError
 from iop.link.frames import pack
 from iop.link.sweep import Sweep
 from iop.proto.link_pb2 import Frame, Hello, Reject, RunsReport, Welcome

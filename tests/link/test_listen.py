@@ -9,8 +9,9 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from iop.errors import AuthFailed, HistoryUnavailable, LinkRefused
+from iop.errors import AuthFailed, HistoryUnavailable
 from iop.interfaces import IGreeter
+from iop.link.errors import LinkRefused
 from iop.link.frames import pack
 from iop.link.gate import Gate, source_of
 from iop.link.limits import default_limits

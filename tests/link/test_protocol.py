@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 from zope.interface.verify import verifyObject
 
-from iop.errors import LinkDown, LocalProtocolError, RemoteProtocolError
 from iop.interfaces import IGreeter, ILink, ILinkHandler
+from iop.link.errors import LinkDown, LocalProtocolError, RemoteProtocolError
 from iop.link.frames import KINDS, pack
 from iop.link.session import State
 from iop.proto import run_pb2

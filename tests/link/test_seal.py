@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iop.errors import RemoteProtocolError
+from iop.link.errors import RemoteProtocolError
 from iop.link.frames import pack
 from iop.link.seal import SEAL_BYTES, Seals, sealed
 from iop.proto.link_pb2 import Frame, Hello

@@ -7,10 +7,11 @@ import random
 
 import pytest
 
-from iop.errors import LocalProtocolError, ProtocolError, RemoteProtocolError, TooLarge
+from iop.errors import TooLarge
 from iop.link import caps
 from iop.link import session as session_module
 from iop.link.caps import require_native_protobuf
+from iop.link.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from iop.link.frames import KINDS, pack
 from iop.link.limits import default_limits
 from iop.link.session import DIALER, GREETED, LISTENER, OVER, RECEIVES, SENDS, Session, State

@@ -17,9 +17,10 @@ from twisted.internet.protocol import Factory, Protocol, ServerFactory
 from twisted.internet.threads import deferToThread
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
-from iop.errors import ConfigError, LinkUntrusted
+from iop.errors import ConfigError
 from iop.link.certs import make_ca, make_server_cert
 from iop.link.dial import LinkDialer
+from iop.link.errors import LinkUntrusted
 from iop.link.listen import LinkListener
 from iop.link.peers import Peers
 from iop.link.tls import client_options, pin_of, server_options
