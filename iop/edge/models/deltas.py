@@ -99,6 +99,13 @@ def _choices(raw: bytes) -> list[_Choice]:
     return [] if chunk is None else chunk.choices
 
 
+def _add_text(text: Any, reasoning: bool, found: list[Delta]) -> None:
+    if isinstance(text, list):           # parts, as some backends send them
+        text = "".join(str(part.get("text") or "") for part in text if isinstance(part, dict))
+    if text and isinstance(text, str):
+        found.append(Reasoning(text) if reasoning else Text(text))
+
+
 class Deltas:
     """What the entries of one run say, for a teller of `api`."""
 
@@ -149,25 +156,19 @@ class Deltas:
             return
         choices = _choices(raw)
         if not choices:                      # a program's; or in a form that is not known: what the node read of it counts
-            self._text(event.output, event.channel == CHANNEL_REASONING, found)
+            _add_text(event.output, event.channel == CHANNEL_REASONING, found)
         for choice in choices:
             if choice.index == 0:            # of several answers the first is told
                 self._choice(choice, found)
 
-    def _text(self, text: Any, reasoning: bool, found: list[Delta]) -> None:
-        if isinstance(text, list):           # parts, as some backends send them
-            text = "".join(str(part.get("text") or "") for part in text if isinstance(part, dict))
-        if text and isinstance(text, str):
-            found.append(Reasoning(text) if reasoning else Text(text))
-
     def _choice(self, choice: _Choice, found: list[Delta]) -> None:
         message = choice.delta or choice.message
         if message is not None:
-            self._text(message.reasoning_content or message.reasoning, True, found)
-            self._text(message.content or message.refusal, False, found)
+            _add_text(message.reasoning_content or message.reasoning, True, found)
+            _add_text(message.content or message.refusal, False, found)
             for place, call in enumerate(message.tool_calls or ()):
                 self._call(call, place, found)
-        self._text(choice.text, False, found)
+        _add_text(choice.text, False, found)
         if choice.finish_reason:
             self.ending.finish = choice.finish_reason
 

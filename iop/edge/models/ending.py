@@ -13,7 +13,6 @@ from iop.edge.models.foreign_json import read_object
 from iop.edge.models.prompt_too_long import prompt_too_long
 from iop.errors import HistoryGap
 from iop.events import ENDING_KINDS, outcome_of, usage_dict
-from iop.modelapis import COUNT_TOKENS, MESSAGES
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import Outcome, RuntimeEvent
 from iop.web.errors import ANTHROPIC, OLLAMA, OPENAI, error_body, named_request, openai_error, status_of
@@ -28,7 +27,7 @@ _CALLED = "tool_calls"
 
 def dialect_of_api(api: str) -> str:
     """The dialect in which clients of a model API are told of errors."""
-    if api in (MESSAGES, COUNT_TOKENS):
+    if api in (modelapis.MESSAGES, modelapis.COUNT_TOKENS):
         return ANTHROPIC
     return OLLAMA if api in modelapis.OLLAMA else OPENAI
 
