@@ -7,22 +7,20 @@ right hash for a random secret of 256 bits (4.7 us; bcrypt would hold the reacto
 from __future__ import annotations
 
 import base64
-import fnmatch
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
-from typing import Annotated
+from collections.abc import Callable
 
 import msgspec
-from msgspec import Meta
 
 from iop import yamlfile
 from iop.errors import AuthFailed, ConfigError
 from iop.files import StrPath, check_private, write_private
+from iop.keylimits import NO_LIMITS, KeyLimits
 from iop.schema import convert
 
 _TOKEN = re.compile(r"iop(?P<kind>[no])_(?P<keyid>[a-z2-7]{16})_(?P<secret>[A-Za-z0-9_-]{43})")
@@ -30,37 +28,6 @@ KINDS = {"node": "n", "api": "o"}
 SCOPES = ("runs:read", "runs:write", "programs", "models", "nodes:read", "nodes:write", "events:read", "metrics:read",
           "admin")
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
-
-
-Count = Annotated[int, Meta(ge=0, le=10 ** 15)]
-Dollars = Annotated[float, Meta(ge=0, le=10 ** 9)]
-Priority = Annotated[int, Meta(ge=-1000, le=1000)]
-
-
-class KeyLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
-    """What the owner of a key may use; 0 and nothing mean: without limit. Of two keys of one owner the tighter counts."""
-
-    requests_per_minute: Count = 0
-    tokens_per_minute: Count = 0
-    concurrency: Count = 0           # runs at work at once; more wait in the queue
-    tokens_per_day: Count = 0        # days and months begin at midnight UTC
-    tokens_per_month: Count = 0
-    cost_per_day: Dollars = 0.0
-    cost_per_month: Dollars = 0.0
-    max_priority: Priority | None = None   # None: 0, or any where the owner has a key with the scope admin
-    models: list[str] = []           # names of models and targets; * stands for any text
-
-    @property
-    def budgeted(self) -> bool:
-        return bool(self.tokens_per_day or self.tokens_per_month or self.cost_per_day or self.cost_per_month)
-
-    def lets(self, names: Iterable[str]) -> bool:
-        """Whether one of these names of a model is allowed."""
-        return not self.models or any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in self.models)
-
-
-NO_LIMITS = KeyLimits()
-NUMBERS = tuple(name for name in KeyLimits.__struct_fields__ if name not in ("max_priority", "models"))
 
 
 class Key(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

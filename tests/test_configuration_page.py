@@ -16,7 +16,7 @@ from iop.adapters.mock import MockSettings
 from iop.adapters.ollama import OllamaSettings
 from iop.adapters.openai import OpenAISettings
 from iop.adapters.vllm import VllmSettings
-from iop.keys import KeyLimits
+from iop.keylimits import KeyLimits
 from iop.servers import ServerSpec
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "configuration.md").read_text()

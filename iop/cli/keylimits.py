@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from iop.keys import NO_LIMITS, NUMBERS, KeyLimits
+from iop.keylimits import NO_LIMITS, NUMBERS, KeyLimits
 
 _COUNT, _DOLLARS = click.IntRange(0, 10 ** 15), click.FloatRange(0, 10 ** 9)
 _LIMITS: tuple[tuple[str, Any, str, str], ...] = (
@@ -36,7 +36,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def limits_of(before: KeyLimits, given: Mapping[str, Any]) -> KeyLimits:
+def changed_limits(before: KeyLimits, given: Mapping[str, Any]) -> KeyLimits:
     """`before` with what was given on the command line."""
     told = {name: value for name, value in given.items() if value is not None and value != ()}
     if "models" in told:

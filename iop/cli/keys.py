@@ -10,13 +10,14 @@ import click
 import msgspec
 
 from iop.cli.base import Group, edge_folder_option, examples, json_option
-from iop.cli.keylimits import limit_options, limits_of, limits_text
+from iop.cli.keylimits import changed_limits, limit_options, limits_text
 from iop.cli.output import print_json, print_table
-from iop.cli.place import find_place
+from iop.cli.place import Place, find_place
 from iop.config import Id
 from iop.errors import InvalidRequest, NotFound
 from iop.events import rfc3339
-from iop.keys import NO_LIMITS, SCOPES, Key
+from iop.keylimits import NO_LIMITS
+from iop.keys import SCOPES, Key
 from iop.rendering import Column
 
 
@@ -48,7 +49,7 @@ def keys_group() -> None:
 def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str, ...], days: int | None, as_json: bool,
                 state: str | None, **given: Any) -> None:
     """Make a key for OWNER (a client's name, or a node's id) and print it, once."""
-    limits = limits_of(NO_LIMITS, given)
+    limits = changed_limits(NO_LIMITS, given)
     if kind == "node" and (scopes or limits != NO_LIMITS):
         raise InvalidRequest("A node's token has no scopes and no limits.")
     if kind == "node":
@@ -85,7 +86,7 @@ def set_command(context: click.Context, keyid: str, any_priority: bool, any_mode
         raise NoSuchKey()
     if found[0].kind != "api":
         raise InvalidRequest("A node's token has no limits.")
-    limits = limits_of(found[0].limits, given)
+    limits = changed_limits(found[0].limits, given)
     if any_priority:
         limits = msgspec.structs.replace(limits, max_priority=None)
     if any_model:
@@ -94,8 +95,7 @@ def set_command(context: click.Context, keyid: str, any_priority: bool, any_mode
     if as_json:
         print_json({"keyid": keyid, "limits": msgspec.to_builtins(limits), "in_force": told})
     else:
-        click.echo(f"{keyid}: {limits_text(msgspec.to_builtins(limits)) or 'no limits'}"
-                   + ("." if told else f"; if an edge runs with {place.keys}, send it SIGHUP."))
+        _tell_saved(f"{keyid}: {limits_text(msgspec.to_builtins(limits)) or 'no limits'}", place, told)
 
 
 @keys_group.command("list", epilog=examples("iop keys list --json"))
@@ -132,7 +132,11 @@ def revoke_command(context: click.Context, keyid: str, as_json: bool, state: str
     if as_json:
         print_json({"keyid": keyid, "in_force": told})
     else:
-        click.echo(f"{keyid} is revoked" + ("." if told else f"; if an edge runs with {place.keys}, send it SIGHUP."))
+        _tell_saved(f"{keyid} is revoked", place, told)
+
+
+def _tell_saved(what: str, place: Place, in_force: bool) -> None:
+    click.echo(what + ("." if in_force else f"; if an edge runs with {place.keys}, send it SIGHUP."))
 
 
 def check_node_id(node_id: str) -> None:

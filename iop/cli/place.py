@@ -11,7 +11,8 @@ from iop.cli.owner import as_owner
 from iop.config import EdgeConfig, load_edge
 from iop.errors import ConfigError
 from iop.files import ready_pid
-from iop.keys import NO_LIMITS, Key, KeyLimits, add_key, load_keys, save_keys
+from iop.keylimits import NO_LIMITS, KeyLimits
+from iop.keys import Key, add_key, load_keys, save_keys
 
 
 class Place:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from iop.edge import submit
-from iop.edge.limits import Allowances, day_start_us, month_start_us
+from iop.edge.limits import Allowances
 from iop.edge.registry import Registry
 from iop.edge.sessions import check_session_id
+from iop.edge.spent import day_start_us, month_start_us
 from iop.events import now_us
 from iop.keys import KeyRing
 from iop.proto.run_pb2 import RunRequest, Source

@@ -1,76 +1,23 @@
-"""What each owner of keys may use, and has used: token buckets and budgets over a clock that is passed in. Pure.
+"""What each owner of keys may use, and has used, over a clock that is passed in. Pure.
 
 ::
 
     admit    a request    permission, then budget, then tokens a minute, then requests a minute; the first that fails tells
     charge   an ending    its tokens and its cost, which nobody can know before
 
-A bucket holds what a minute allows and fills evenly. Tokens are taken when a run ends, so that its level may fall below
-zero: then nothing is admitted until it is above again. How many runs are at work is the queue's affair (iop.edge.slots).
+Tokens are taken out of their bucket when a run ends, so that its level may fall below zero: then nothing is admitted until
+it is above again. How many runs are at work is the queue's affair (iop.edge.slots).
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Sequence
 
+from iop.edge.bucket import Bucket
+from iop.edge.spent import Spent
 from iop.errors import Forbidden, QuotaExhausted, RateLimited
-from iop.keys import NUMBERS, KeyLimits
+from iop.keylimits import KeyLimits, tightest
 from iop.records import UsageRow
-
-MINUTE_S = 60.0
-DAY_US = 86_400_000_000
-
-
-class Bucket:
-    """`capacity` a minute."""
-
-    __slots__ = ("_at_s", "_level", "capacity")
-
-    def __init__(self, capacity: float, now_s: float) -> None:
-        self.capacity = capacity
-        self._level = float(capacity)
-        self._at_s = now_s
-
-    def level(self, now_s: float) -> float:
-        filled = self._level + max(0.0, now_s - self._at_s) * self.capacity / MINUTE_S
-        return min(filled, self.capacity)
-
-    def take(self, amount: float, now_s: float) -> None:
-        """Also more than there is."""
-        self._level, self._at_s = self.level(now_s) - amount, now_s
-
-    def resize(self, capacity: float, now_s: float) -> None:
-        """Another capacity, with as much taken as before."""
-        if capacity != self.capacity:
-            taken = self.capacity - self.level(now_s)
-            self.capacity, self._level, self._at_s = capacity, capacity - taken, now_s
-
-    def wait_s(self, amount: float, now_s: float) -> float:
-        """Until there is so much."""
-        return max(0.0, amount - self.level(now_s)) * MINUTE_S / self.capacity
-
-
-class Spent:
-    """Tokens and cost (millionths of a dollar) of the present day and month, in UTC."""
-
-    __slots__ = ("_day", "_month", "day", "month")
-
-    def __init__(self, now_us: int) -> None:
-        self._day, self._month = day_start_us(now_us), month_start_us(now_us)
-        self.day, self.month = [0, 0], [0, 0]
-
-    def roll(self, now_us: int) -> None:
-        """A day or a month that is over counts no more."""
-        if not self._day <= now_us < self._day + DAY_US:
-            self._day, self.day = day_start_us(now_us), [0, 0]
-            if self._month != (month := month_start_us(now_us)):
-                self._month, self.month = month, [0, 0]
-
-    def add(self, tokens: int, cost_micros: int) -> None:
-        for sums in (self.day, self.month):
-            sums[0] += tokens
-            sums[1] += cost_micros
 
 
 class _Account:
@@ -198,23 +145,7 @@ class Allowances:
         return bucket
 
 
-def tightest(found: Sequence[KeyLimits]) -> KeyLimits:
-    """The least of each, where one is set."""
-    numbers = {name: min((value for limits in found if (value := getattr(limits, name))), default=0) for name in NUMBERS}
-    urgent = min((limits.max_priority for limits in found if limits.max_priority is not None), default=None)
-    return KeyLimits(**numbers, max_priority=urgent)
-
-
 def _limited(sentence: str, bucket: Bucket, now_s: float) -> RateLimited:
     error = RateLimited(sentence)
     error.retry_after_s = max(bucket.wait_s(1, now_s), 0.001)
     return error
-
-
-def day_start_us(now_us: int) -> int:
-    return now_us - now_us % DAY_US
-
-
-def month_start_us(now_us: int) -> int:
-    day = datetime.datetime.fromtimestamp(now_us // 1_000_000, datetime.UTC)
-    return int(day.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp()) * 1_000_000

@@ -14,7 +14,8 @@ from iop.cli.find import find_edge
 from iop.cli.main import main
 from iop.config import load_node
 from iop.errors import InvalidRequest
-from iop.keys import KeyLimits, KeyRing, load_keys
+from iop.keylimits import KeyLimits
+from iop.keys import KeyRing, load_keys
 
 
 @pytest.fixture

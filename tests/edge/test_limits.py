@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iop.config import Price
-from iop.edge.limits import DAY_US, Allowances, Bucket, month_start_us, tightest
+from iop.edge.bucket import Bucket
+from iop.edge.limits import Allowances
 from iop.edge.prices import cost_micros
+from iop.edge.spent import DAY_US, month_start_us
 from iop.errors import Forbidden, QuotaExhausted, RateLimited
 from iop.events import ending, started
-from iop.keys import KeyLimits, KeyRing, make_key
+from iop.keylimits import KeyLimits, tightest
+from iop.keys import KeyRing, make_key
 from iop.proto.run_pb2 import Outcome, Usage
 from iop.records import RunRecord, UsageRow
 from tests.edge.conftest import PERSON, FakeEdge, FakeNode, prompt, result_of
