@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iop.edge import submit
-from iop.edge.limits import Allowances
+from iop.edge.allowances import Allowances
 from iop.edge.registry import Registry
 from iop.edge.sessions import check_session_id
 from iop.edge.spent import day_start_us, month_start_us

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iop.config import Price
+from iop.edge.allowances import Allowances
 from iop.edge.bucket import Bucket
-from iop.edge.limits import Allowances
 from iop.edge.prices import cost_micros
 from iop.edge.spent import DAY_US, month_start_us
 from iop.errors import Forbidden, QuotaExhausted, RateLimited
