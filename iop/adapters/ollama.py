@@ -21,7 +21,7 @@ from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
 from iop.adapters.wire.ollama_models import Pull, keep
 from iop.adapters.wire.to_ollama import from_openai, request_body, to_messages, unsaid
-from iop.adapters.wire.translators import can_be_told, translated
+from iop.adapters.wire.translators import can_be_translated, translated
 from iop.errors import InvalidRequest, IOPError, UpstreamError
 from iop.interfaces import IAdapterFactory, IModels
 from iop.modelapis import CHAT, OLLAMA
@@ -110,7 +110,7 @@ def _body_request(request: RunRequest, settings: OllamaSettings) -> Asked:
         return Asked("api/embed", asked, (reader,))
     if api == CHAT:
         return _chat(request, body, settings)
-    if not can_be_told(api):
+    if not can_be_translated(api):
         raise UpstreamError(f"Ollama has no API {api[:80]}.", status=404)
     told = translated(api, body, settings.model)
     asked = _chat(request, told.body, settings)

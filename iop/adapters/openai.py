@@ -34,7 +34,7 @@ from iop.adapters.wire.requests import (
 )
 from iop.adapters.wire.room import lacks_room, without_ceiling
 from iop.adapters.wire.translated import Translated
-from iop.adapters.wire.translators import can_be_told, needs_telling, translated
+from iop.adapters.wire.translators import can_be_translated, needs_translation, translated
 from iop.errors import ConfigError, UpstreamError
 from iop.files import read_secret
 from iop.interfaces import IAdapterFactory, IAdapterTools
@@ -73,13 +73,13 @@ class OpenAIAdapter(ModelAdapter):
     def _request(self, request: RunRequest, settings: OpenAISettings) -> Asked:
         api = request.api if request.WhichOneof("input") == "body" else ""
         if api and self._lacks(request, settings):
-            if not can_be_told(api):
+            if not can_be_translated(api):
                 raise UpstreamError(f"The backend of {request.target} has no API {api[:80]}.", status=404)
             return self._told_otherwise(request, settings)
         typed = api in TYPED or api.startswith("messages/")
         asked = self._asked(request_of(request, settings.model), settings, _typed_headers(request) if typed else {},
                             passed_query(request) if typed else "")
-        if can_be_told(api):
+        if can_be_translated(api):
             asked = asked._replace(otherwise=partial(self._refused, request, settings, asked))
         return asked
 
@@ -88,7 +88,7 @@ class OpenAIAdapter(ModelAdapter):
             return True
         if settings.apis:
             return request.api in APIS and request.api not in settings.apis
-        return self._lacking.lacks(request.target, request.api) or needs_telling(request.api, request.body)
+        return self._lacking.lacks(request.target, request.api) or needs_translation(request.api, request.body)
 
     def _asked(self, wanted: ApiRequest, settings: OpenAISettings, headers: dict[str, str], query: str = "") -> Asked:
         if wanted.plain and not joins(settings.answers, self._client(settings).server(settings.url)):

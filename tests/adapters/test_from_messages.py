@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iop.adapters.wire.from_messages import needs_telling, to_chat
+from iop.adapters.wire.from_messages import needs_translation, to_chat
 from iop.errors import InvalidRequest
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])     # the machine, not the code, may be slow
@@ -205,7 +205,7 @@ def test_how_to_think_and_the_form_of_the_answer(asked: dict[str, Any], told: di
     ({"messages": [*HI, {"role": "system", "content": "s"}]}, True), ({"messages": [{"role": ["x"], "content": "s"}]}, True),
     ({"messages": [user({"type": "document", "source": {}})]}, True), ({"messages": [user({"type": ["x"]})]}, True)])
 def test_what_needs_to_be_told_as_a_chat_everywhere(body: dict[str, Any], needed: bool) -> None:
-    assert needs_telling({"messages": HI} | body) is needed
+    assert needs_translation({"messages": HI} | body) is needed
 
 
 # --- refusals

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iop.adapters.wire.from_responses import needs_telling, to_chat
+from iop.adapters.wire.from_responses import needs_translation, to_chat
 from iop.errors import InvalidRequest
 
 WEATHER = {"type": "function", "name": "weather", "description": "The weather", "strict": True,
@@ -243,7 +243,7 @@ def test_what_is_no_tool_is_left_out(tools):
     ({"input": [{"type": "custom_tool_call", "call_id": "c", "name": "n", "input": "x"}]}, True),
     ({"input": [{"type": "reasoning", "summary": []}]}, True), ({"input": [{"type": "item_reference", "id": "x"}]}, True)])
 def test_what_only_openai_understands_needs_to_be_told_otherwise(body, needs):
-    assert needs_telling(body) is needs
+    assert needs_translation(body) is needs
 
 
 WORDS = st.sampled_from(["function", "custom", "namespace", "tool_search", "message", "reasoning", "function_call", "client",
@@ -261,7 +261,7 @@ JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.f
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(NAMES, JSON, max_size=6))
 def test_whatever_is_asked_is_told_or_refused(body):
-    needs_telling(body)
+    needs_translation(body)
     try:
         told = to_chat(body, "m")
     except InvalidRequest:

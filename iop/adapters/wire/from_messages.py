@@ -30,7 +30,7 @@ _PLAIN_BLOCKS = frozenset(("text", "image", "tool_use", "tool_result", "thinking
 _PLAIN_ROLES = frozenset(("user", "assistant"))
 
 
-def needs_telling(body: dict[str, Any]) -> bool:
+def needs_translation(body: dict[str, Any]) -> bool:
     """Whether a request holds what backends with a Messages API of their own pass over or refuse, but for Anthropic's own:
     tools that run there, documents, system messages in the middle, Claude Code's billing line.
     """

@@ -42,7 +42,7 @@ def to_chat(body: dict[str, Any], model: str) -> Translated:
     return Translated(chat, tuple(dict.fromkeys(warnings)))
 
 
-def needs_telling(body: dict[str, Any]) -> bool:
+def needs_translation(body: dict[str, Any]) -> bool:
     """Whether a request has tools or items that backends with a Responses API of their own pass over or refuse, unless they
     are OpenAI's: all but functions and what belongs to them."""
     tools, items = body.get("tools"), body.get("input")

@@ -10,16 +10,16 @@ from iop.adapters.wire.translated import Translated
 from iop.modelapis import COMPLETIONS, MESSAGES, OLLAMA, RESPONSES
 
 _TO_CHAT = {COMPLETIONS: from_completions.to_chat, MESSAGES: from_messages.to_chat, RESPONSES: from_responses.to_chat}
-_NEEDS_TELLING = {MESSAGES: from_messages.needs_telling, RESPONSES: from_responses.needs_telling}
+_NEEDS_TRANSLATION = {MESSAGES: from_messages.needs_translation, RESPONSES: from_responses.needs_translation}
 
 
-def can_be_told(api: str) -> bool:
+def can_be_translated(api: str) -> bool:
     return api in _TO_CHAT or api in OLLAMA
 
 
-def needs_telling(api: str, body: bytes) -> bool:
+def needs_translation(api: str, body: bytes) -> bool:
     """Whether what most backends have of that API would pass over or refuse parts of this body. Raises InvalidRequest."""
-    needs = _NEEDS_TELLING.get(api)
+    needs = _NEEDS_TRANSLATION.get(api)
     return needs is not None and needs(decoded(body))
 
 
