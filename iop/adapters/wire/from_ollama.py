@@ -34,7 +34,7 @@ def _chat(body: dict[str, Any], model: str) -> Translated:
     if not messages:
         raise InvalidRequest("A chat without messages loads or unloads a model; this backend has its own always loaded.")
     wishes, warnings = _wishes(body)
-    fields = {"model": model, "messages": _Messages().told(messages)} | wishes
+    fields = {"model": model, "messages": _Messages().as_chat(messages)} | wishes
     if isinstance(body.get("tools"), list) and body["tools"]:
         fields["tools"] = body["tools"]
     return Translated(fields, warnings)
@@ -53,7 +53,7 @@ def _generate(body: dict[str, Any], model: str) -> Translated:
         return Translated(fields, warnings, api=COMPLETIONS)
     system = [{"role": "system", "content": body["system"]}] if body.get("system") else []
     messages = [*system, {"role": "user", "content": prompt, "images": body.get("images")}]
-    return Translated({"model": model, "messages": _Messages().told(messages)} | wishes, warnings)
+    return Translated({"model": model, "messages": _Messages().as_chat(messages)} | wishes, warnings)
 
 
 def _embed(body: dict[str, Any], model: str) -> Translated:
@@ -119,7 +119,7 @@ class _Messages:
         self._count = 0
         self._open: list[tuple[str, str]] = []       # (name, id)
 
-    def told(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def as_chat(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [self._message(message) for message in messages]
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
