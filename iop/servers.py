@@ -19,6 +19,7 @@ from iop.errors import ConfigError
 from iop.requirements import Program
 
 PORT, HOST = "{port}", "{host}"
+COLD, STARTING, WARM = "cold", "starting", "warm"        # the states of a server that a run can be sent to
 
 Name = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,47})?\Z",
                            description="letters, digits and . _ -, at most 48")]
@@ -71,6 +72,11 @@ class TargetHealth(msgspec.Struct, frozen=True):
     why_not: str = ""
     warm: bool | None = None         # the model is in its backend's memory; None: not known
     context_tokens: int = 0          # the longest prompt and answer together; 0: not known
+
+
+def why_not(state: str) -> str:
+    """Why no run can be sent to a server, where IServers.state() says that; else empty."""
+    return "" if state in (COLD, STARTING, WARM) else state
 
 
 def checked(spec: ServerSpec, health_path: str) -> ServerSpec:

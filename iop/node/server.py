@@ -15,32 +15,26 @@ What waits for it is served by whichever start of it answers first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from iop.errors import AdapterError, Conflict, Draining, IOPError
-from iop.interfaces import IServerUse
+from iop.node.alarm import Alarm
+from iop.node.server_crashes import Crashes, crash_sentence, told_again
 from iop.node.server_health import Looking
-from iop.node.server_program import Means, Note, ServerProgram, how
-from iop.node.server_waits import Told, Waiting
+from iop.node.server_program import Means, Note, ServerProgram
+from iop.node.server_state import DOUBTED, FAILED, HOLDING_MEMORY, QUEUED, RESTING, STOPPING
+from iop.node.server_use import Use, Uses
+from iop.node.server_waits import Told, Waits
 from iop.rendering import counted
-from iop.servers import ServerSpec
-from iop.spawning import ProgramEnding
+from iop.servers import COLD, STARTING, WARM, ServerSpec
 
 log = Logger()
 
 DOUBT_S = 10.0                       # one that does not answer any more is ended after so long
-REST_S, REST_MOST_S = 0.5, 30.0      # before it is started again; doubled each time in a row
-STEADY_S = 60.0                      # one that was warm for so long has not crashed in a row
 FAILED_S = 60.0                      # a crash loop is left alone for so long
-
-COLD, QUEUED, STARTING, WARM, DOUBTED, RESTING, STOPPING, FAILED = (
-    "cold", "queued", "starting", "warm", "doubted", "resting", "stopping", "failed")
 
 
 class Keeper(Protocol):
@@ -64,22 +58,19 @@ class Server:
     def __init__(self, spec: ServerSpec, means: Means, keeper: Keeper, folder: str) -> None:
         self.spec = spec
         self.state = COLD
-        self.used_s = means.clock.seconds()
         self.yielding = False                 # it goes once nobody uses it: another one waits for its memory
         self.retired = False                  # and this one is not configured any more
         self.program = ServerProgram(spec, means, folder, self._ended)
+        self.waits = Waits(means.clock, self._gave_up)
+        self.uses = Uses(means.clock, self._released, self._doubt)
         self._clock = means.clock
         self._keeper = keeper
         self._looking = Looking(means.clock, means.probe)
-        self._waiting: list[Waiting] = []
-        self._users: set[Use] = set()
         self._began_s = 0.0                   # its start, and
         self._warm_s = 0.0                    # when it was ready
-        self._crashes = 0                     # in a row
-        self._why = ""                        # we have ended it, for this reason
-        self._taken_up = False
+        self._crashes = Crashes(spec.restarts)
         self._error: IOPError | None = None
-        self._timer: IDelayedCall | None = None
+        self._alarm = Alarm(means.clock)      # the end of a rest, or of being idle
         self._closed: Deferred[None] | None = None
 
     @property
@@ -87,20 +78,12 @@ class Server:
         return self.program.url
 
     @property
-    def users(self) -> int:
-        return len(self._users)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
     def idle(self) -> bool:
-        return not self._users and not self._waiting
+        return not self.uses and not self.waits
 
     @property
     def holds_memory(self) -> bool:
-        return self.state in (STARTING, WARM, DOUBTED, RESTING, STOPPING)
+        return self.state in HOLDING_MEMORY
 
     @property
     def sentence(self) -> str:
@@ -111,20 +94,19 @@ class Server:
 
     def use(self, told: Told) -> Deferred[Use]:
         if self._error is not None:
-            return fail(self._failure())
+            return fail(told_again(self._error))
         if self.state == WARM and not self.yielding:
             return succeed(self._admit())
-        waiting = Waiting(self._clock, told, self._gave_up)
-        self._waiting.append(waiting)
+        waiting = self.waits.add(told)
         self._want()
         if not waiting.was_told:
-            self._tell([waiting])
+            waiting.tell(*self._how_far())
         return waiting.deferred
 
     def unload(self) -> None:
         """Raises Conflict while somebody needs it."""
         if not self.idle:
-            raise Conflict(f"The server {self.spec.id} is in use ({counted(self.users, 'run')} on it, {self.waiting} "
+            raise Conflict(f"The server {self.spec.id} is in use ({counted(len(self.uses), 'run')} on it, {len(self.waits)} "
                            "waiting); cancel those, or wait.")
         self._leave()
 
@@ -137,34 +119,25 @@ class Server:
         self.retired = True
         self._leave_if_unused()
 
-    def _gave_up(self, waiting: Waiting) -> None:
-        self._waiting.remove(waiting)
-        if self.state == QUEUED and not self._waiting:
+    def _gave_up(self) -> None:
+        if self.state == QUEUED and not self.waits:
             self._enter(COLD)
-        elif self.state == WARM:
-            self._idle_later()
+        self._idle_later()
         self._keeper.freed()
 
     def _admit(self) -> Use:
-        use = Use(self, self.url)
-        self._users.add(use)
-        self.used_s = self._clock.seconds()
-        self._set_timer()
-        return use
+        self._alarm.clear()
+        return self.uses.begin(self.url)
 
-    def released(self, use: Use) -> None:
-        if use in self._users:
-            self._users.discard(use)
-            self.used_s = self._clock.seconds()
-            self._leave_if_unused()
-            if self.state == WARM:
-                self._idle_later()
-            self._keeper.freed()
+    def _released(self) -> None:
+        self._leave_if_unused()
+        self._idle_later()
+        self._keeper.freed()
 
-    def doubt(self) -> None:
+    def _doubt(self) -> None:
         """A request got no answer from it."""
         if self.state == WARM:
-            self._set_timer()
+            self._alarm.clear()
             self._enter(DOUBTED)
             self._look(DOUBT_S, "it did not answer any more")
 
@@ -173,11 +146,15 @@ class Server:
             self._enter(QUEUED)
             self._keeper.wants_room(self)
 
+    def _enter(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self._keeper.changed()
+
     # --- starting
 
     def begin(self) -> None:
         """There is room for it."""
-        self._why, self._taken_up = "", False
         try:
             self.program.start(self._keeper.next_attempt(self.spec))
         except OSError as error:
@@ -189,7 +166,6 @@ class Server:
 
     def take_up(self, note: Note) -> None:
         """It runs since an earlier start of the node; or it did."""
-        self._taken_up = True
         self.program.take_up(note)
         self._started()
 
@@ -199,11 +175,9 @@ class Server:
         self._look(self.spec.ready_s, f"it was not ready within {self.spec.ready_s:g} s (serve.ready_s)")
 
     def _look(self, limit_s: float, why: str) -> None:
-        def end_it() -> None:                 # its end tells the rest
-            self._why = why
-            self.program.kill()
-
-        self._looking.begin(self.url + self.spec.health_path, limit_s, self._ready, lambda: self._tell(self._waiting), end_it)
+        """Until it answers; one that does not in time is ended, for that reason, and its end tells the rest."""
+        self._looking.begin(self.url + self.spec.health_path, limit_s, self._ready, self._tell,
+                            lambda: self.program.kill(why))
 
     def _ready(self) -> None:
         if self.state == STARTING:
@@ -211,71 +185,60 @@ class Server:
             log.info("the server {name} is ready after {seconds} s", name=self.spec.id,
                      seconds=round(self._warm_s - self._began_s, 1))
         self._enter(WARM)
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.serve(self._admit())
+        self.waits.serve(self._admit)
         self._leave_if_unused()
         self._idle_later()
 
-    def _tell(self, waiting: Iterable[Waiting]) -> None:
-        name, progress = self.spec.id, 0.0
-        if self.state in (STARTING, DOUBTED):
-            detail, progress = name, self.program.log.progress
-        elif self.state == RESTING:
-            detail = f"{name} has ended and is about to be started again"
-        else:
-            detail = f"{name} is to be started"
-        for one in list(waiting):
-            one.tell(detail, progress)
+    def _tell(self) -> None:
+        self.waits.tell(*self._how_far())
 
-    def tell_reason(self, reason: str) -> None:
-        """Why it is not even begun."""
-        for one in list(self._waiting):
-            one.tell(reason, 0.0)
+    def _how_far(self) -> tuple[str, float]:
+        """What is told to who waits, and the progress from 0 to 1 (0: not known)."""
+        name = self.spec.id
+        if self.state in (STARTING, DOUBTED):
+            return name, self.program.log.progress
+        if self.state == RESTING:
+            return f"{name} has ended and is about to be started again", 0.0
+        return f"{name} is to be started", 0.0
 
     # --- its end
 
-    def _ended(self, ending: ProgramEnding) -> None:
+    def _ended(self, why: str) -> None:
         self._looking.stop()
-        if self.state == STOPPING or (self._taken_up and self.idle):
+        if self.state == STOPPING or (self.program.taken_up and self.idle):
             self._gone()
         else:
-            self._crashed(self._why or how(ending))
+            self._crashed(why)
 
     def _gone(self) -> None:
         """It has left; who came meanwhile has it started again."""
-        self._set_timer()
+        self._alarm.clear()
         self.yielding = False
         self.program.log.close()
         self._enter(COLD)
         if self._closed is not None:
             self._closed.callback(None)
-        elif self._waiting:
+        elif self.waits:
             self._want()
 
     def _crashed(self, why: str) -> None:
-        words = self.program.log.last_words()
         log.warn("the server {name} is gone: {why}", name=self.spec.id, why=why)
-        now = self._clock.seconds()
-        if self.state in (WARM, DOUBTED) and now - self._warm_s >= STEADY_S:
-            self._crashes = 0
-        self._crashes += 1
-        self._users.clear()
-        sentence = f"The server {self.spec.id}: {why}." + (f" Its last words: {words}" if words else " It said nothing.")
+        rest_s = self._crashes.add(self._clock.seconds() - self._warm_s if self.state in (WARM, DOUBTED) else 0.0)
+        self.uses.forget()
         if self._closed is not None:
             self._gone()
-        elif self._crashes > self.spec.restarts:
+        elif rest_s is None:
             log.error("the server {name} is given up for {seconds} s; what it said is in {file}", name=self.spec.id,
                       seconds=FAILED_S, file=self.program.log.path)
-            self._fail(AdapterError(sentence))
+            self._fail(AdapterError(crash_sentence(self.spec.id, why, self.program.log.last_words())))
         else:
             self._enter(RESTING)
-            self._tell(self._waiting)
-            self._set_timer(min(REST_S * 2 ** (self._crashes - 1), REST_MOST_S), self._again)
+            self._tell()
+            self._alarm.set(rest_s, self._again)
 
     def _again(self) -> None:
         """One that nobody has needed for long is not started again."""
-        idle_s = self._clock.seconds() - self.used_s
+        idle_s = self._clock.seconds() - self.uses.last_s
         if self.idle and (self.yielding or self.retired or (self.spec.idle_s and idle_s >= self.spec.idle_s)):
             self._gone()
         else:
@@ -283,30 +246,22 @@ class Server:
 
     def _fail(self, error: IOPError) -> None:
         self._error = error
-        waiting, self._waiting = self._waiting, []
-        self._set_timer(FAILED_S, self.forgive)
+        self._alarm.set(FAILED_S, self.forgive)
         self._enter(FAILED)
-        for one in waiting:
-            one.refuse(self._failure())
+        self.waits.refuse(lambda: told_again(error))
 
     def forgive(self) -> None:
         """Let it be tried again."""
         if self.state == FAILED:
-            self._error, self._crashes = None, 0
+            self._error = None
+            self._crashes.forget()
             self._gone()
-
-    def _failure(self) -> IOPError:
-        """One of its own for each who is told; another node may be able to."""
-        error = type(self._error)(self.sentence)     # type: ignore[misc]
-        if isinstance(error, AdapterError):
-            error.retryable = True                   # type: ignore[misc]
-        return error
 
     # --- leaving
 
     def _idle_later(self) -> None:
         if self.idle and self.spec.idle_s and self.state == WARM:
-            self._set_timer(self.spec.idle_s, self._idle_for_long)
+            self._alarm.set(self.spec.idle_s, self._idle_for_long)
 
     def _idle_for_long(self) -> None:
         if self.idle:
@@ -316,13 +271,13 @@ class Server:
 
     def _leave_if_unused(self) -> None:
         """Whoever waited before it was to go is served first."""
-        waits = self._waiting and (self.retired or self.state != WARM)
-        if (self.yielding or self.retired) and not self._users and not waits and self.holds_memory:
+        waits = self.waits and (self.retired or self.state != WARM)
+        if (self.yielding or self.retired) and not self.uses and not waits and self.holds_memory:
             self._leave()
 
     def _leave(self) -> None:
         if self.state in (STARTING, WARM, DOUBTED):
-            self._set_timer()
+            self._alarm.clear()
             self._looking.stop()
             self._enter(STOPPING)
             self.program.stop()
@@ -333,51 +288,19 @@ class Server:
 
     def close(self) -> Deferred[None]:
         """The node stops: nobody is served any more. Fires when nothing of it is left."""
-        self._closed = Deferred()
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.refuse(Draining("This node is stopping."))
-        self._users.clear()
-        closed = self._closed
+        self._closed = closed = Deferred()
+        self.waits.refuse(lambda: Draining("This node is stopping."))
+        self.uses.forget()
         if self.holds_memory:
             self._leave()
         else:
-            self._set_timer()
+            self._alarm.clear()
             closed.callback(None)
         return closed
 
     def let_go(self) -> None:
         """Another image of this process takes it up."""
-        self._set_timer()
+        self._alarm.clear()
         self._looking.stop()
         self._closed = Deferred()
         self.program.let_go()
-
-    # --- small things
-
-    def _enter(self, state: str) -> None:
-        if state != self.state:
-            self.state = state
-            self._keeper.changed()
-
-    def _set_timer(self, seconds: float = 0.0, call: Callable[[], None] | None = None) -> None:
-        """There is one at most: the end of a rest, or of being idle."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = self._clock.callLater(seconds, call) if call is not None else None
-
-
-@implementer(IServerUse)
-class Use:
-    """A hold on a warm Server."""
-
-    def __init__(self, server: Server, url: str) -> None:
-        self.url = url
-        self._server = server
-
-    def release(self) -> None:
-        self._server.released(self)
-
-    def cut_off(self) -> None:
-        self._server.doubt()
-        self.release()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
+
+from iop.node.alarm import Alarm
 
 LOOK_S, LOOK_MOST_S = 0.05, 1.0      # between two looks; each pause is half as long again
 
@@ -20,7 +21,7 @@ class Looking:
         self._clock = clock
         self._probe = probe
         self._asked: Deferred[Any] | None = None
-        self._timer: IDelayedCall | None = None
+        self._alarm = Alarm(clock)            # for the next look
         self._round = 0
         self._began_s = 0.0
         self._pause_s = LOOK_S
@@ -34,8 +35,7 @@ class Looking:
 
     def stop(self) -> None:
         self._round += 1                     # an answer that comes nevertheless is of an earlier one
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        self._alarm.clear()
         asked, self._asked = self._asked, None
         if asked is not None:
             asked.cancel()
@@ -55,7 +55,7 @@ class Looking:
             else:
                 not_yet()
                 if this == self._round:
-                    self._timer = self._clock.callLater(self._pause_s, self._look, url, limit_s, ready, not_yet, too_late)
+                    self._alarm.set(self._pause_s, self._look, url, limit_s, ready, not_yet, too_late)
                     self._pause_s = min(self._pause_s * 1.5, LOOK_MOST_S)
 
         self._asked = asked = self._probe(url)

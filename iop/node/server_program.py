@@ -26,6 +26,7 @@ from iop.spawning import ProgramEnding, SpawnRequest
 log = Logger()
 
 INT_S, TERM_S = 2.0, 5.0             # of its ladder
+PREFIX = "server-"                   # of the id under which the spawner has it, among those of runs
 KEPT_BYTES = 1024 * 1024             # of what it says, until the supervisor is told that it is in the log
 
 
@@ -51,12 +52,13 @@ class Means:
 
 
 class ServerProgram:
-    """One start of it at a time; `ended(ending)` is called once for each."""
+    """One start of it at a time; `ended(why)` is called once for each, with a clause."""
 
-    def __init__(self, spec: ServerSpec, means: Means, folder: str, ended: Callable[[ProgramEnding], None]) -> None:
+    def __init__(self, spec: ServerSpec, means: Means, folder: str, ended: Callable[[str], None]) -> None:
         self.log = ServerLog(folder)
         self.pid = 0
         self.url = ""
+        self.taken_up = False            # an earlier start of the node has started it
         self._spec = spec
         self._means = means
         self._folder = folder
@@ -65,6 +67,7 @@ class ServerProgram:
         self._port = 0
         self._attempt = 0
         self._kept = 0
+        self._why = ""                   # we have ended it, for this reason
 
     def start(self, attempt: int) -> None:
         """Raises OSError, and PolicyDenied."""
@@ -87,12 +90,14 @@ class ServerProgram:
     def take_up(self, note: Note) -> None:
         """It runs since an earlier start of the node; or it did."""
         self._begin(note.port, note.attempt, note.kept)
+        self.taken_up = True
         self._program = self._means.spawner.take_up(spawn_id(self._spec), note.attempt, Ears(self, note.attempt), note.kept)
 
     def stop(self) -> None:
         self._program.stop()
 
-    def kill(self) -> None:
+    def kill(self, why: str) -> None:
+        self._why = why
         self._program.kill()
 
     def let_go(self) -> None:
@@ -103,6 +108,7 @@ class ServerProgram:
 
     def _begin(self, port: int, attempt: int, kept: int) -> None:
         self._port, self._attempt, self._kept = port, attempt, kept
+        self.taken_up, self._why = False, ""
         self.url = self._spec.url(port)
 
     def _note(self) -> None:
@@ -130,7 +136,7 @@ class ServerProgram:
             lambda failure: log.failure("what is kept of the server {name} cannot be removed", failure, name=self._spec.id))
         if attempt == self._attempt:
             self._program, self.pid, self.url = None, 0, ""
-            self._ended(ending)
+            self._ended(self._why or how(ending))
 
 
 @implementer(IProgramReceiver)
@@ -162,7 +168,7 @@ def how(ending: ProgramEnding) -> str:
 
 def spawn_id(spec: ServerSpec) -> str:
     """What its program is called among those of the node's runs."""
-    return f"server-{spec.id}"
+    return PREFIX + spec.id
 
 
 def note_file(folder: str) -> str:

@@ -1,4 +1,4 @@
-"""One run's wait for a model server: what it is told meanwhile, and not more often than it wants to read."""
+"""The runs that wait for a model server: what each is told meanwhile, and not more often than it wants to read."""
 
 from __future__ import annotations
 
@@ -54,3 +54,41 @@ class Waiting:
     def _cancelled(self, deferred: Deferred[Any]) -> None:
         self._gave_up(self)
         deferred.errback(CancelledError())
+
+
+class Waits:
+    """Those who wait for one server, in their order. `gave_up()` is called when one has."""
+
+    def __init__(self, clock: Any, gave_up: Callable[[], None]) -> None:
+        self._clock = clock
+        self._gave_up = gave_up
+        self._waiting: list[Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, told: Told) -> Waiting:
+        waiting = Waiting(self._clock, told, self._remove)
+        self._waiting.append(waiting)
+        return waiting
+
+    def tell(self, detail: str, progress: float = 0.0) -> None:
+        for one in list(self._waiting):
+            one.tell(detail, progress)
+
+    def serve(self, admit: Callable[[], Any]) -> None:
+        """All of them, each with a use of its own."""
+        for one in self._emptied():
+            one.serve(admit())
+
+    def refuse(self, error: Callable[[], IOPError]) -> None:
+        for one in self._emptied():
+            one.refuse(error())
+
+    def _emptied(self) -> list[Waiting]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _remove(self, waiting: Waiting) -> None:
+        self._waiting.remove(waiting)
+        self._gave_up()

@@ -12,23 +12,24 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, gatherResults
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from iop.errors import AdapterError, Draining
 from iop.interfaces import IServers
+from iop.node.alarm import Alarm
 from iop.node.box import Key
 from iop.node.room import Held, must_yield, room_for
-from iop.node.server import COLD, DOUBTED, FAILED, QUEUED, STOPPING, WARM, Server, Use
-from iop.node.server_program import Means, read_note, spawn_id
+from iop.node.server import Server
+from iop.node.server_program import PREFIX, Means, read_note, spawn_id
+from iop.node.server_state import FAILED, QUEUED, STOPPING, as_told
+from iop.node.server_use import Use
 from iop.node.server_waits import Told
-from iop.servers import ServerSpec
+from iop.servers import COLD, STARTING, WARM, ServerSpec
 
 log = Logger()
 
 TURN_S = 30.0             # one that waits longer for room gets it from those in use
-PREFIX = "server-"
 
 
 def is_server(key: Key) -> bool:
@@ -49,7 +50,7 @@ class Servers:
         self._replaced: list[Server] = []         # of the same name as another one now; they go
         self._attempts: dict[str, int] = {}
         self._line: list[tuple[Server, float]] = []     # who waits for room, and since when
-        self._turn: IDelayedCall | None = None
+        self._turn = Alarm(means.clock)
         self._looking = False                     # for room
         self._changed = False                     # meanwhile
         self._stopping = False
@@ -65,10 +66,8 @@ class Servers:
     def state(self, spec: ServerSpec) -> str:
         server = self._known(spec)
         if server is None:
-            return self._too_large(spec) or "cold"
-        if server.state == FAILED:
-            return server.sentence
-        return {WARM: "warm", COLD: "cold", DOUBTED: "warm", STOPPING: "cold"}.get(server.state, "starting")
+            return self._too_large(spec) or COLD
+        return server.sentence if server.state == FAILED else as_told(server.state)
 
     def url(self, spec: ServerSpec) -> str:
         server = self._known(spec)
@@ -95,8 +94,8 @@ class Servers:
         told: dict[str, Any] = {"server": spec.id, "state": self.state(spec), "memory_bytes": spec.memory_bytes}
         if server is None:
             return told | {"pid": 0, "url": "", "users": 0, "waiting": 0, "progress": 0.0}
-        return told | {"pid": server.program.pid, "url": server.url, "users": server.users, "waiting": server.waiting,
-                       "progress": server.program.log.progress if told["state"] == "starting" else 0.0}
+        return told | {"pid": server.program.pid, "url": server.url, "users": len(server.uses), "waiting": len(server.waits),
+                       "progress": server.program.log.progress if told["state"] == STARTING else 0.0}
 
     def configured(self, specs: Iterable[ServerSpec]) -> None:
         """These are all there are: the others go as soon as nobody uses them."""
@@ -176,7 +175,7 @@ class Servers:
         self._line = [(server, since_s) for server, since_s in self._line if server.state == QUEUED]
         for server, since_s in list(self._line):
             if any(other.spec.id == server.spec.id for other in self._replaced):
-                server.tell_reason(f"{server.spec.id} waits for the end of the one that was configured before")
+                server.waits.tell(f"{server.spec.id} waits for the end of the one that was configured before")
             elif self._has_room(server, since_s):
                 server.begin()
             else:
@@ -189,7 +188,7 @@ class Servers:
         going = room_for(needed, self._budget, held)
         if going is None:
             in_use = ", ".join(one.name for one in held if one.bytes and not one.idle)
-            server.tell_reason(f"{server.spec.id} waits for memory, which is taken by {in_use}")
+            server.waits.tell(f"{server.spec.id} waits for memory, which is taken by {in_use}")
             left_s = since_s + TURN_S - self._means.clock.seconds()
             if left_s > 0:
                 self._look_again(left_s)
@@ -200,17 +199,17 @@ class Servers:
         for name in going:
             log.info("the server {name} is unloaded to make room for {other}", name=name, other=server.spec.id)
             self._servers[name].let_others()
-        server.tell_reason(f"{server.spec.id} waits until there is memory for it")
+        server.waits.tell(f"{server.spec.id} waits until there is memory for it")
         return False
 
     def _held(self) -> list[Held]:
-        return [Held(server.spec.id, server.spec.memory_bytes, server.idle, server.used_s,
+        return [Held(server.spec.id, server.spec.memory_bytes, server.idle, server.uses.last_s,
                      leaving=server.state == STOPPING or server.yielding)
                 for server in self._all() if server.holds_memory]
 
     def _look_again(self, seconds: float) -> None:
-        if self._turn is None or not self._turn.active():
-            self._turn = self._means.clock.callLater(seconds, self._find_room)
+        if not self._turn.is_set:
+            self._turn.set(seconds, self._find_room)
 
     # --- small things
 
