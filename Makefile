@@ -16,7 +16,7 @@ help:
 	@echo "make proto      generate iop/proto/ from proto/ again"
 	@echo "make lock       pin the run-time dependencies by hash in requirements.lock"
 	@echo "make docs       check the links between the pages of docs/"
-	@echo "make test-real  tests with occasional real parts"
+	@echo "make test-real  agents and clients from npm and PyPI, kept in .real; what cannot be had is skipped and named"
 
 venv: .venv/.installed
 
@@ -83,4 +83,4 @@ docs: .venv/.installed-test
 	@$(BIN)/python tools/docs.py
 
 clean:
-	rm -rf .venv build dist .demo .bench .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv build dist .demo .bench .real .pytest_cache .ruff_cache .hypothesis *.egg-info
