@@ -38,7 +38,7 @@ def text(value: str, **more: Any) -> dict[str, Any]:
     return {"type": "text", "text": value} | more
 
 
-def test_the_least_request() -> None:
+def test_the_least_request_is_the_least_chat() -> None:
     assert chat() == {"model": "backend", "max_tokens": 10, "messages": HI}
 
 
@@ -141,7 +141,7 @@ def test_a_system_message_in_the_middle_becomes_a_reminder() -> None:
 
 # --- tools
 
-def test_tools_are_functions() -> None:
+def test_tools_become_functions_of_the_chat() -> None:
     told = chat(tools=[WEATHER | {"cache_control": {}}, {"type": "custom", "name": "bare", "strict": True}])
     assert told["tools"] == [
         {"type": "function", "function": {"name": "weather", "description": "Tells it.",

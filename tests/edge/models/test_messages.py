@@ -1,4 +1,4 @@
-"""Anthropic's Messages API told from runs: tables of deltas to events, over fake entries."""
+"""Anthropic's Messages API told from runs, over fake entries."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from iop import events
-from iop.adapters.wire.anthropic_whole import WholeMessage
-from iop.edge.models.blocks import Blocks, Content, input_of
 from iop.edge.models.count_tokens import CountBody
-from iop.edge.models.deltas import CallBegin, CallPiece, Reasoning, Text
 from iop.edge.models.messages import PING, MessageBody, MessagesStream
 from iop.errors import NotFound, UpstreamError
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, CHANNEL_STDOUT, Gap, RuntimeEvent, ToolCall
 from tests.edge.models.conftest import chat_chunk, completed, entry, started, tool_chunk
 
-busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])     # the machine, not the code, may be slow
 CHAT = "chat/completions"
 
 
@@ -45,105 +39,6 @@ def parsed(stream: bytes) -> list[dict[str, Any]]:
         assert name == f"event: {found[-1]['type']}"
     return found
 
-
-def told(*deltas: Any) -> list[tuple[Any, ...]]:
-    """The events of Blocks, in short."""
-    blocks = Blocks()
-    found = [event for delta in deltas for event in blocks.add(delta)] + blocks.finish()
-    return [(event["type"].removeprefix("content_block_"), event["index"],
-             *(list(event["delta"].values())[1:] if "delta" in event else ()),
-             *([event["content_block"]["type"]] if "content_block" in event else ())) for event in found]
-
-
-# --- blocks
-
-def test_blocks_follow_each_other() -> None:
-    assert told(Reasoning("h"), Reasoning("m"), Text("a"), CallBegin(0, "c", "n"), CallPiece(0, "{}"), Text("z")) == [
-        ("start", 0, "thinking"), ("delta", 0, "h"), ("delta", 0, "m"), ("stop", 0),
-        ("start", 1, "text"), ("delta", 1, "a"), ("stop", 1),
-        ("start", 2, "tool_use"), ("delta", 2, "{}"), ("stop", 2),
-        ("start", 3, "text"), ("delta", 3, "z"), ("stop", 3)]
-    assert told() == []
-
-
-def test_calls_in_a_row_are_told_as_they_come() -> None:
-    blocks = Blocks()
-    blocks.add(CallBegin(0, "a", "n"))
-    assert [event["type"] for event in blocks.add(CallPiece(0, '{"x":1}'))] == ["content_block_delta"]
-    assert [event["type"] for event in blocks.add(CallBegin(1, "b", "n"))] == ["content_block_stop", "content_block_start"]
-
-
-def test_calls_that_come_interleaved_are_put_in_a_row_and_lose_nothing() -> None:
-    found = told(CallBegin(0, "a", "n"), CallBegin(1, "b", "n"), CallPiece(1, '{"y"'), CallPiece(0, '{"x":'),
-                 CallPiece(1, ":2}"), CallPiece(0, "1}"), CallPiece(1, " "))
-    assert found == [
-        ("start", 0, "tool_use"), ("delta", 0, '{"x":'), ("delta", 0, "1}"), ("stop", 0),
-        ("start", 1, "tool_use"), ("delta", 1, '{"y"'), ("delta", 1, ":2}"), ("delta", 1, " "), ("stop", 1)]
-
-
-def test_a_call_without_arguments_and_one_that_is_cut_end_with_the_answer() -> None:
-    assert told(CallBegin(0, "a", "n"), CallBegin(1, "b", "n"), CallPiece(1, '{"y')) == [
-        ("start", 0, "tool_use"), ("stop", 0), ("start", 1, "tool_use"), ("delta", 1, '{"y'), ("stop", 1)]
-
-
-@pytest.mark.parametrize(("arguments", "found"), [
-    ("", {}), (" ", {}), ('{"a":1}', {"a": 1}), ("{", {"INVALID_JSON": "{"}), ("[1]", {"INVALID_JSON": "[1]"}),
-    ("null", {"INVALID_JSON": "null"})])
-def test_the_input_of_a_call_is_always_an_object(arguments: str, found: object) -> None:
-    assert input_of(arguments) == found
-
-
-pieces_of_a_call = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=6), max_size=3).flatmap(
-    lambda value: st.lists(st.integers(0, 60), max_size=4).map(lambda places: cut(json.dumps(value), places)))
-sayings = st.lists(st.builds(Text, st.text(min_size=1, max_size=4)) | st.builds(Reasoning, st.text(min_size=1, max_size=4)),
-                   max_size=6)
-
-
-def cut(text: str, places: list[int]) -> list[str]:
-    marks = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    return [text[start:end] for start, end in zip(marks, marks[1:], strict=False)]
-
-
-@busy
-@given(sayings, st.lists(pieces_of_a_call, max_size=3), st.randoms(use_true_random=False))
-def test_a_stream_and_an_answer_in_one_piece_say_the_same_however_it_is_mixed(
-        said: list[Text | Reasoning], calls: list[list[str]], chance: Any) -> None:
-    queues: list[list[Any]] = [list(said)] if said else []
-    queues += [[CallBegin(index, f"c{index}", "n"), *(CallPiece(index, piece) for piece in pieces)]
-               for index, pieces in enumerate(calls)]
-    blocks, content, joined = Blocks(), Content(), WholeMessage(10_000_000)
-    joined.add(b'{"type":"message_start","message":{"stop_reason":"end_turn"}}')
-    told: list[dict[str, Any]] = []
-    while queues:
-        queue = chance.choice(queues)
-        delta = queue.pop(0)
-        queues = [queue for queue in queues if queue]
-        told += blocks.add(delta)
-        content.add(delta)
-    open_blocks: list[int] = []
-    for event in told + blocks.finish():
-        joined.add(json.dumps(event).encode())
-        if event["type"] == "content_block_start":
-            assert not open_blocks and event["index"] == 0 or event["index"] > 0, "one after the other, from 0"
-            open_blocks.append(event["index"])
-        assert event["index"] == open_blocks[-1], "only the open block grows"
-        if event["type"] == "content_block_stop":
-            open_blocks[-1] = -1
-    assert json.loads(joined.body())["content"] == json.loads(json.dumps(content.whole()))
-
-
-def test_whole_content() -> None:
-    content = Content()
-    for delta in (Reasoning("h"), Text("a"), Text("b"), CallBegin(0, "c0", "n"), CallBegin(1, "c1", "m"),
-                  CallPiece(1, '{"y":'), CallPiece(0, "{}"), CallPiece(1, "2}")):
-        content.add(delta)
-    assert content.whole() == [
-        {"type": "thinking", "thinking": "h", "signature": ""}, {"type": "text", "text": "ab"},
-        {"type": "tool_use", "id": "c0", "name": "n", "input": {}},
-        {"type": "tool_use", "id": "c1", "name": "m", "input": {"y": 2}}]
-
-
-# --- streams
 
 def test_a_chat_is_told_as_a_message() -> None:
     found = parsed(streamed(
@@ -185,7 +80,7 @@ def test_a_tool_call_ends_as_one_whatever_the_backend_says() -> None:
 @pytest.mark.parametrize(("finish", "reason"), [
     ("stop", "end_turn"), ("length", "max_tokens"), ("tool_calls", "tool_use"), ("content_filter", "refusal"),
     ("something_new", "end_turn")])
-def test_why_it_stopped(finish: str, reason: str) -> None:
+def test_why_a_model_stopped_is_told_in_anthropics_words(finish: str, reason: str) -> None:
     found = parsed(streamed(started(CHAT), chat_chunk(content="x"), chat_chunk(finish)))
     assert found[-2]["delta"] == {"stop_reason": reason, "stop_sequence": None}
 

@@ -132,7 +132,7 @@ def test_what_fails_before_the_first_output_has_its_status(world):
     assert world.call("POST", PATH, {**ASK, "model": "echo"}).code == "permission_denied"
 
 
-def test_leaving_stops_it(world):
+def test_a_client_that_leaves_stops_its_response(world):
     for body in (ASK, STREAM):
         wire = world.asking(PATH, body)
         wire.leave()
