@@ -59,6 +59,6 @@ def priority_of(header: Header) -> int:
     if text is None:
         return _CLASSES.get(header("x-claude-code-request-class") or "", 0)
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and int(digits[:9]) <= MAX_PRIORITY):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 9 and int(digits) <= MAX_PRIORITY):
         raise InvalidRequest(f"x-iop-priority is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}.")
     return int(text)

@@ -96,6 +96,6 @@ def _detach_s(request: Request) -> float | None:
     text = request.header("x-iop-detach")
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and int(text[:9]) <= DETACH_MAX_S):
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) <= DETACH_MAX_S):
         raise InvalidRequest(f"x-iop-detach is a whole number of seconds, {DETACH_MAX_S} at most.")
     return float(text)
