@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from iop.config import NodeEntry
-from iop.edge.placement import Candidate, Name
+from iop.edge.placement import NO_LABELS, Candidate, Name
 from iop.events import now_us
 from iop.proto.node_pb2 import ConfigApplied, NodeStatus
 from iop.records import NodeView, TargetView
@@ -132,12 +132,13 @@ class Node:
         offer = self.offers.get(name)
         if offer is None:
             return None
-        taken, of_adapter = self._taken, self._capacity.get(name[0]) or max(offer.concurrency, 1)
-        capacity, at_work = min(of_adapter, offer.concurrency or of_adapter), taken[name]
+        at_work, of_adapter = self._taken[name], self._capacity.get(name[0]) or max(offer.concurrency, 1)
+        capacity = min(of_adapter, offer.concurrency or of_adapter)
         return Candidate(
-            self.node_id, min(of_adapter - taken[name[0]], capacity - at_work), name, len(self._slots), capacity,
-            self.link is not None and self.placeable, self.draining or self._drained, offer.ready,
-            offer.warm is not False or at_work > 0, offer.weight, self.labels if with_labels else _NO_LABELS)
+            self.node_id, free=min(of_adapter - self._taken[name[0]], capacity - at_work), name=name,
+            running=len(self._slots), capacity=capacity, up=self.up and self.placeable, draining=self.takes_nothing,
+            ready=offer.ready, warm=offer.warm is not False or at_work > 0, weight=offer.weight,
+            labels=self.labels if with_labels else NO_LABELS)
 
     def view(self) -> NodeView:
         status = self.status or NodeStatus()
@@ -148,9 +149,6 @@ class Node:
             labels=self.labels, targets=targets, running=len(self._slots), version=status.version,
             policy_mode=status.policy_mode, remote=self.remote, since_us=self.since_us, epoch=self.epoch,
             facts=dict(status.facts), load=_load(status), config_faults=list(self.config_faults))
-
-
-_NO_LABELS: dict[str, str] = {}
 
 
 def _load(status: NodeStatus) -> dict[str, Any]:

@@ -21,19 +21,23 @@ Name = tuple[str, str]           # adapter, target
 Place = tuple[str, Name]         # a node, and what it is to run there
 Refused = Set[str | Place]       # whole nodes, and places
 
-
-_NOTHING: Mapping[str, str] = {}
+NO_LABELS: Mapping[str, str] = {}
 
 
 class Wanted(NamedTuple):
     """What a run asks of a node. Where `node_id` or `holder` is set, no other node will do."""
 
     names: Sequence[Name]            # any of these targets
-    labels: Mapping[str, str] = _NOTHING
+    labels: Mapping[str, str] = NO_LABELS
     node_id: str = ""                # as it was asked for
     holder: str = ""                 # the node of its session
     affinity: Place | None = None    # where runs like it were before
     alias: str = ""                  # the name that means those targets
+
+    @property
+    def only(self) -> str:
+        """The one node that will do; "" where any may."""
+        return self.node_id or self.holder
 
 
 class Candidate(NamedTuple):
@@ -49,7 +53,7 @@ class Candidate(NamedTuple):
     ready: bool = True
     warm: bool = True                # False: its backend has to load the model first
     weight: float = 1.0
-    labels: Mapping[str, str] = _NOTHING
+    labels: Mapping[str, str] = NO_LABELS
 
 
 class Choice(NamedTuple):
@@ -72,12 +76,11 @@ def choose(wanted: Wanted, candidates: Iterable[Candidate]) -> Choice:
     offering = list(candidates)
     if not offering:
         raise NoSuchTarget(f"No node offers {_called(wanted)}.")
-    only = wanted.node_id or wanted.holder
-    if only:
-        offering = [one for one in offering if one.node_id == only]
+    if wanted.only:
+        offering = [one for one in offering if one.node_id == wanted.only]
         if not offering:
-            raise NoSuchTarget(f"The node {only} does not offer {_called(wanted)}.")
-    able = [one for one in offering if one.up and not one.draining and (not wanted.labels or _carries(one, wanted.labels))]
+            raise NoSuchTarget(f"The node {wanted.only} does not offer {_called(wanted)}.")
+    able = [one for one in offering if _is_able(wanted, one)]
     if not able:
         return Choice(obstacle=NoNode(_why(wanted, offering)))
     ready = [one for one in able if one.ready] or able
@@ -94,12 +97,15 @@ def is_none_of(refused: Refused, candidate: Candidate) -> bool:
 
 def could_take(wanted: Wanted, candidate: Candidate) -> bool:
     """Whether it is ready for the run, but for its room."""
-    return (candidate.up and candidate.ready and not candidate.draining
-            and (not wanted.labels or _carries(candidate, wanted.labels)))
+    return candidate.ready and _is_able(wanted, candidate)
+
+
+def _is_able(wanted: Wanted, candidate: Candidate) -> bool:
+    return candidate.up and not candidate.draining and (not wanted.labels or _carries(candidate, wanted.labels))
 
 
 def _best(wanted: Wanted, ready: list[Candidate], free: list[Candidate]) -> tuple[Candidate, str]:
-    if wanted.node_id or wanted.holder:
+    if wanted.only:
         return min(free, key=_busy), "pinned" if wanted.node_id else "session"
     if len(ready) == 1:
         return free[0], "only one"

@@ -70,9 +70,8 @@ class Slots:
             wanted = self.wanted(record, request)
         except Conflict:
             return False
-        only = wanted.node_id or wanted.holder
-        return not only and any(could_take(wanted, one) for one in self._registry.candidates(wanted.names, wanted.labels)
-                                if is_none_of(refused, one))
+        candidates = () if wanted.only else self._registry.candidates(wanted.names, wanted.labels)
+        return any(could_take(wanted, one) and is_none_of(refused, one) for one in candidates)
 
     def pool(self, record: RunRecord, request: RunRequest) -> Hashable:
         """What is equal for runs that can be placed alike."""
@@ -80,7 +79,7 @@ class Slots:
             wanted = self.wanted(record, request)
         except Conflict:
             return record.run_id         # the next try to place it will tell
-        return _model(record), wanted.node_id or wanted.holder, frozenset(request.labels.items())
+        return _model(record), wanted.only, frozenset(request.labels.items())
 
     def full_for(self, principal: str) -> bool:
         """Whether the owner has as many runs at work as its keys allow."""
