@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -20,6 +21,8 @@ from iop.requirements import Program
 
 PORT, HOST = "{port}", "{host}"
 COLD, STARTING, WARM = "cold", "starting", "warm"        # the states of a server that a run can be sent to
+
+Told = Callable[[str, float], None]                      # hears a detail, and the progress from 0 to 1 (0: not known)
 
 Name = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,47})?\Z",
                            description="letters, digits and . _ -, at most 48")]

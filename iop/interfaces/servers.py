@@ -11,8 +11,8 @@ class IServers(Interface):
     def use(spec, told):
         """A Deferred of an IServerUse once the server of this ServerSpec (iop.servers) answers its health check.
 
-        Starts it when it does not run; makes room first when the memory budget asks for it. `told(word, detail, progress)` is
-        called meanwhile, while there is something new to say. Cancelling the Deferred gives up the wait, not the server.
+        Starts it when it does not run; makes room first when the memory budget asks for it. `told(detail, progress)` is
+        called meanwhile, whenever there is something new to say. Cancelling the Deferred gives up the wait, not the server.
         Fails with AdapterError or PolicyDenied, whose message ends with the server's last words.
         """
 

@@ -5,7 +5,8 @@ Long work goes on by itself; asked again, the command tells how far it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -16,60 +17,8 @@ from iop.interfaces import IHealth, IModels
 from iop.node.offers import Backend
 from iop.node.router import OfferedTarget
 from iop.node.status import target_health
-from iop.node.waiting import at_most
-
-Told = Callable[[str, float], None]      # detail, progress from 0 to 1 (0: not known)
-
-
-class Work:
-    """Something that takes long: a load or a pull. `begin(told)` gives its Deferred."""
-
-    def __init__(self, begin: Callable[[Told], Deferred[Any]]) -> None:
-        self.detail = ""
-        self.progress = 0.0
-        self.error: IOPError | None = None
-        self.failed: Any = None
-        self.ended = False
-        self.done: Deferred[None] = Deferred()      # whichever way it ended
-        begin(self._told).addCallbacks(lambda _: None, self._failed).addCallback(self._over)
-
-    def _told(self, detail: str, progress: float) -> None:
-        self.detail, self.progress = detail, progress
-
-    def _failed(self, failure: Any) -> None:
-        self.error = failure.value if isinstance(failure.value, IOPError) else IOPError()
-        self.failed = failure
-
-    def _over(self, _: object) -> None:
-        self.ended = True
-        self.done.callback(None)
-
-    def until(self, seconds: float, clock: Any) -> Deferred[None]:
-        """Fires when it has ended, after `seconds` at the latest."""
-        waiting: Deferred[None] = Deferred()
-        self.done.addCallback(lambda _: waiting.called or waiting.callback(None))
-        return at_most(waiting, seconds, clock)
-
-
-class Works:
-    """What goes on, by name: begun once, whoever asks."""
-
-    def __init__(self) -> None:
-        self._works: dict[tuple[str, str], Work] = {}
-
-    async def ask(self, kind: str, name: str, begin: Callable[..., Deferred[Any]], wait: float, clock: Any) -> dict[str, Any]:
-        """How it stands within `wait` seconds: `ended` or not. Raises what it failed with, once."""
-        if not 0 <= wait <= 60:
-            raise InvalidRequest("--wait is a number of seconds from 0 to 60.")
-        work = self._works.get((kind, name)) or Work(begin)
-        self._works[kind, name] = work
-        if not work.ended:
-            await work.until(wait, clock)
-        if work.ended:
-            self._works.pop((kind, name), None)
-        if work.error is not None:
-            raise work.error
-        return {kind: name, "ended": work.ended, "detail": work.detail, "progress": round(work.progress, 3)}
+from iop.node.works import Works
+from iop.servers import Told
 
 
 def add_model_commands(table: CommandTable) -> None:
@@ -150,17 +99,11 @@ def _load(node: Any, backend: Backend, target: OfferedTarget, told: Told) -> Def
 
 
 async def _loaded(node: Any, backend: Backend, target: OfferedTarget, told: Told) -> None:
-    if target.server is None:
-        await IModels(backend.adapter).load(target.name, "")
-    elif not IModels.providedBy(backend.adapter):
-        await node.tools.servers.load(target.server, lambda word, detail, progress: told(detail, progress))
+    if target.server is not None and not IModels.providedBy(backend.adapter):
+        await node.tools.servers.load(target.server, told)
         return
-    else:
-        use = await node.tools.servers.use(target.server, lambda word, detail, progress: told(detail, progress))
-        try:
-            await IModels(backend.adapter).load(target.name, use.url)
-        finally:
-            use.release()
+    async with _server_url(node, target, told) as url:
+        await IModels(backend.adapter).load(target.name, url)
     node.health.look(backend)
 
 
@@ -179,12 +122,19 @@ def _puller(node: Any, name: str, target: str) -> tuple[Backend, OfferedTarget]:
 
 
 async def _pull(node: Any, backend: Backend, target: OfferedTarget, model: str, told: Told) -> None:
-    use = None
-    if target.server is not None:
-        use = await node.tools.servers.use(target.server, lambda word, detail, progress: told(detail, progress))
-    try:
-        await IModels(backend.adapter).pull(target.name, use.url if use is not None else "", model, told)
-    finally:
-        if use is not None:
-            use.release()
+    async with _server_url(node, target, told) as url:
+        await IModels(backend.adapter).pull(target.name, url, model, told)
     node.health.look(backend)
+
+
+@asynccontextmanager
+async def _server_url(node: Any, target: OfferedTarget, told: Told) -> AsyncIterator[str]:
+    """Where the target's server listens, held ready meanwhile; empty where it is not the node's own."""
+    if target.server is None:
+        yield ""
+        return
+    use = await node.tools.servers.use(target.server, told)
+    try:
+        yield use.url
+    finally:
+        use.release()

@@ -27,9 +27,9 @@ from iop.node.server_health import Looking
 from iop.node.server_program import Means, Note, ServerProgram
 from iop.node.server_state import DOUBTED, FAILED, HOLDING_MEMORY, QUEUED, RESTING, STOPPING
 from iop.node.server_use import Use, Uses
-from iop.node.server_waits import Told, Waits
+from iop.node.server_waits import Waits
 from iop.rendering import counted
-from iop.servers import COLD, STARTING, WARM, ServerSpec
+from iop.servers import COLD, STARTING, WARM, ServerSpec, Told
 
 log = Logger()
 

@@ -8,11 +8,10 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from iop.errors import IOPError
+from iop.servers import Told
 
 TELL_EVERY_S = 1.0
 STILL_EVERY_S = 10.0      # the same again: it still goes on
-
-Told = Callable[[str, str, float], None]       # word, detail, progress from 0 to 1 (0: not known)
 
 
 class Waiting:
@@ -43,7 +42,7 @@ class Waiting:
             return
         self._last, self._last_s = (detail, progress), now
         waited_s = int(now - self._since_s)
-        self._told("loading", f"{detail} ({waited_s} s)" if waited_s else detail, progress)
+        self._told(f"{detail} ({waited_s} s)" if waited_s else detail, progress)
 
     def serve(self, use: Any) -> None:
         self.deferred.callback(use)

@@ -24,8 +24,7 @@ from iop.node.server import Server
 from iop.node.server_program import PREFIX, Means, read_note, spawn_id
 from iop.node.server_state import FAILED, QUEUED, STOPPING, as_told
 from iop.node.server_use import Use
-from iop.node.server_waits import Told
-from iop.servers import COLD, STARTING, WARM, ServerSpec
+from iop.servers import COLD, STARTING, WARM, ServerSpec, Told
 
 log = Logger()
 

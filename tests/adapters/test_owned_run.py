@@ -88,7 +88,7 @@ async def upstream() -> AsyncIterator[Upstream]:
 @pytest_twisted.ensureDeferred
 async def test_the_request_goes_out_once_the_server_is_ready_and_the_use_ends_with_the_run(upstream: Upstream) -> None:
     run = Run()
-    run.servers.asked[0][1]("loading", "s is loading", 0.5)
+    run.servers.asked[0][1]("s is loading", 0.5)
     assert run.words == [("loading", "s is loading", 0.5)] and not upstream.calls
     use = run.servers.give(upstream)
     call = await until(lambda: upstream.calls and upstream.calls[0])
@@ -105,7 +105,7 @@ async def test_a_cancel_while_it_loads_ends_the_run_at_once_and_the_wait_alone()
     run = Run()
     run.execution.stop(Cancelled())
     assert run.endings[0][0] == "cancelled" and run.servers.cancelled == 1
-    run.servers.asked[0][1]("loading", "too late", 0.0)
+    run.servers.asked[0][1]("too late", 0.0)
     assert run.words == []
     await run.close()
 

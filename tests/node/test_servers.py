@@ -134,7 +134,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.deferred: Deferred = Deferred()
-        self.said: list[tuple[str, str, float]] = []
+        self.said: list[tuple[str, float]] = []
         self.served: list[Any] = []
         self.error: BaseException | None = None
 
@@ -187,11 +187,11 @@ def test_nothing_runs_until_somebody_needs_it_and_then_it_is_one_for_all(house):
 
 def test_who_waits_is_told_of_the_loading_once_a_second_at_most_and_with_its_progress(house):
     asked = house.use(spec())
-    assert [word for word, _, _ in asked.said] == ["loading"]
+    assert len(asked.said) == 1
     house.last.say("Loading safetensors checkpoint shards:  50% Completed | 2/4\n")
     house.health[1001] = LOADING
     house.pass_(5)
-    assert asked.said[-1][1:] in {(f"a ({second} s)", 0.5) for second in range(1, 6)}
+    assert asked.said[-1] in {(f"a ({second} s)", 0.5) for second in range(1, 6)}
     assert 2 <= len(asked.said) <= 7
 
 
@@ -342,7 +342,7 @@ def test_the_memory_budget_has_the_least_recently_used_idle_server_unloaded_firs
     house.use(a).use.release()                           # so that b is the one
     asked = house.use(c)
     assert [program.asked for program in house.spawner.programs] == [[], ["stop"]]
-    assert "waits until there is memory" in asked.said[-1][1]
+    assert "waits until there is memory" in asked.said[-1][0]
     house.spawner.programs[1].end(exit_code=0)
     assert len(house.spawner.programs) == 3
     house.ready()
@@ -354,7 +354,7 @@ def test_a_run_waits_for_room_while_others_are_in_use_and_is_told_why(tmp_path):
     a, b = spec("a", memory_bytes=60), spec("b", memory_bytes=60)
     using = warm(house, a)
     asked = house.use(b)
-    assert asked.said[-1][1] == "b waits for memory, which is taken by a" and house.last.asked == []
+    assert asked.said[-1][0] == "b waits for memory, which is taken by a" and house.last.asked == []
     using.use.release()
     assert house.last.asked == ["stop"]
     house.last.end(exit_code=0)

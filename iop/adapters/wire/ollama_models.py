@@ -3,7 +3,6 @@ ollama/ollama, "Load a model", "Pull a Model")."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,12 +11,11 @@ from twisted.internet.defer import Deferred
 from iop.adapters.wire.client import HttpClient
 from iop.adapters.wire.exchange import Exchange
 from iop.errors import IOPError, NotFound, UpstreamError
+from iop.servers import Told
 
 LOAD_S = 600.0           # a large model from a slow disk
 PULL_QUIET_S = 120.0     # while nothing comes at all
 LINE_BYTES = 64 * 1024
-
-Told = Callable[[str, float], None]      # detail, progress from 0 to 1 (0: not known)
 
 
 async def keep(client: HttpClient, url: str, model: str, keep_alive: str | int | None) -> None:

@@ -51,9 +51,9 @@ class OwnedRun(ModelRun):
         loading.addErrback(lambda failure: log.failure("run {run_id}: its request could not be made", failure,
                                                        run_id=self._spec.run_id))
 
-    def _tell_loading(self, word: str, detail: str, progress: float) -> None:
+    def _tell_loading(self, detail: str, progress: float) -> None:
         if self._ending is None and self._stopped is None:
-            self._emit([events.status(word, detail, progress)])
+            self._emit([events.status("loading", detail, progress)])
 
     def _loaded(self, use: IServerUse) -> None:
         self._loading, self._use, self._backend = None, use, use.url
