@@ -24,6 +24,9 @@ class Spooled(Protocol):
     def kept(self, mark: bytes) -> None:
         """All that it emitted up to `mark` is on disk."""
 
+    def pack(self) -> None:
+        """Put in what it has emitted in this turn."""
+
     def place(self) -> bytes:
         """A packed SpoolEntry without events: where it stands now."""
 

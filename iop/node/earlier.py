@@ -133,7 +133,7 @@ class Ending:
     def pause(self) -> None:
         """Nothing comes of it."""
 
-    resume = pause
+    resume = pack = pause
 
     def kept(self, mark: bytes) -> None:
         self._runs.record_end(self._key, "failed", self._outcome)

@@ -7,7 +7,8 @@
        |                          |  +------detach---------+--> detached    (another start of the node takes it up)
        +---stop-------------------+------------------------+--> ended       (once; nothing is emitted after it)
 
-An ending is told to the keeper once the spool has it on disk.
+What is emitted in one turn of the reactor becomes one entry of the spool, its ending with it. An ending is told to the keeper
+once the spool has it on disk.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from iop.errors import AdapterError, Cancelled, InvalidRequest, IOPError, Output
 from iop.interfaces import IAdapter, IExecution, IOutlives, IResumes, IRunSink, ITakesInput
 from iop.node.box import Kept
 from iop.node.deadlines import Times, passed
-from iop.node.tally import EVENT_BYTES, Tally
+from iop.node.tally import BATCH_BYTES, EVENT_BYTES, Tally
 from iop.proto.run_pb2 import Outcome, RuntimeEvent
 from iop.proto.spool_pb2 import SpoolEntry
 from iop.runs import ExecutionSpec
@@ -35,6 +36,9 @@ log = Logger()
 
 class RunKeeper(Protocol):
     """What a run tells: the service."""
+
+    def emits(self, run: Run) -> None:
+        """Have its `pack` called at the end of this turn."""
 
     def emitted(self, run: Run, batches: Sequence[Kept], payload: bytes, mark: bytes, ended: bool) -> None:
         """To the spool with it."""
@@ -61,6 +65,8 @@ class Run:
         self._stopped_at = 0.0
         self._ending: tuple[str, Outcome] | None = None
         self._tally = Tally(spec.run_id, spec.attempt, spec.limits.output_bytes)
+        self._waiting: list[RuntimeEvent] = []   # emitted in this turn
+        self._mark = b""                         # behind them
         self._paused = False
         self._times = Times(clock.seconds())
 
@@ -121,6 +127,7 @@ class Run:
             self.state = "stopping"
             self._stopped_at = self._clock.seconds()
             if self.outlives:
+                self.pack()
                 self._tally.entry.stopped.CopyFrom(events.outcome_of(self._stopped_by))
                 self._keeper.emitted(self, (), self.place(), b"", False)
             if self._execution is not None:
@@ -180,7 +187,14 @@ class Run:
             IOutlives(self._execution).kept(mark)
 
     def place(self) -> bytes:
+        self.pack()
         return self._tally.place()
+
+    def pack(self) -> None:
+        if self._waiting:
+            (waiting, mark), self._waiting, self._mark = (self._waiting, self._mark), [], b""
+            batches = self._tally.pack(waiting)
+            self._keeper.emitted(self, batches, self._tally.place(batches, mark), mark, False)
 
     # --- IRunSink
 
@@ -190,8 +204,12 @@ class Run:
         self._times.heard = self._clock.seconds()
         kept = [event for event in happened if self._count(event)]
         if kept:
-            batches = self._tally.pack(kept)
-            self._keeper.emitted(self, batches, self._tally.place(batches, mark), mark, False)
+            if not self._waiting:
+                self._keeper.emits(self)
+            self._waiting += kept
+            self._mark = mark or self._mark
+            if self._tally.weight > BATCH_BYTES:
+                self.pack()                      # now, so that what is too much for a window pauses it now
         if self._tally.dropped:
             self._check_output()
 
@@ -209,7 +227,9 @@ class Run:
             if self._times.output is None:
                 self._times.output = self._times.heard
                 self._tally.entry.output_us = events.now_us()
-        elif kind == "started":
+            return True
+        self._tally.weight += event.ByteSize()
+        if kind == "started":
             self._times.started = self._times.heard
             self._tally.entry.started_us = events.now_us()
             self._tally.entry.is_program = event.started.pid != 0
@@ -258,9 +278,10 @@ class Run:
             outcome.code = "ok"
         self.state = "ended"
         self._execution = None
-        batches = self._tally.finish(kind, outcome)
+        waiting, self._waiting = self._waiting, []
+        batches = self._tally.finish(kind, outcome, waiting)
         self._ending = kind, outcome
-        self._keeper.emitted(self, batches, self._tally.place(batches, b"", True), b"", True)
+        self._keeper.emitted(self, batches, self._tally.place(batches, self._mark, True), b"", True)
 
     def _own_reason(self, kind: str, outcome: Outcome) -> str:
         """An ending that was asked for is told as such, whatever the program says; its own words are kept beside it."""

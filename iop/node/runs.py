@@ -173,6 +173,9 @@ class Runs:
 
     # --- RunKeeper
 
+    def emits(self, run: Run) -> None:
+        self._spool.soon(run)
+
     def emitted(self, run: Run, batches: Sequence[Kept], payload: bytes, mark: bytes, ended: bool) -> None:
         if not self._spool.put(run.key, batches, payload, mark, ended) and ended:
             run.kept(b"")          # the edge does not want it: nothing is kept of it, and it ends here

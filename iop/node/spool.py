@@ -52,6 +52,7 @@ class Spool:
         self._quota_bytes = quota_bytes
         self._boxes: dict[Key, Box] = {}
         self._turn: list[Put] = []
+        self._emitting: list[Spooled] = []    # what has emitted in this turn, and puts it in at its end
         self._due: IDelayedCall | None = None
         self._closed = False
         self.windows = Windows(self._boxes.values)
@@ -85,6 +86,11 @@ class Spool:
         box.run = run
         self.windows.weigh(box)
 
+    def soon(self, run: Spooled) -> None:
+        """Have it packed at the end of this turn."""
+        self._emitting.append(run)
+        self._schedule()
+
     def put(self, key: Key, batches: Sequence[Kept], payload: bytes, mark: bytes = b"", ended: bool = False) -> bool:
         """Store a packed SpoolEntry and these batches of it, all or nothing, at the end of this turn; then send them.
 
@@ -108,11 +114,17 @@ class Spool:
 
     def _put(self, box: Box, batches: Sequence[Kept], payload: bytes, mark: bytes, ended: bool) -> None:
         self._turn.append(Put(box, batches, payload, mark, ended))
+        self._schedule()
+
+    def _schedule(self) -> None:
         if self._due is None and not self._closed:
             self._due = self._clock.callLater(0, self.flush)
 
     def flush(self) -> None:
         """Write what waits, in one piece, and send it. Where that fails, it waits on and is tried again."""
+        emitting, self._emitting = self._emitting, []
+        for run in emitting:
+            run.pack()
         if self._due is not None:
             if self._due.active():
                 self._due.cancel()

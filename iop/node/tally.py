@@ -11,6 +11,7 @@ from iop.proto.run_pb2 import EventBatch, Outcome, RuntimeEvent, Totals, Truncat
 from iop.proto.spool_pb2 import SpoolEntry
 
 BATCH_EVENTS = 1000         # the link's cap
+LIGHT_EVENTS = 900          # as many are one batch without a look at their sizes, if they are small
 EVENT_BYTES = 32 * 1024 * 1024  # of one output; what the link carries, with room for what surrounds it
 BATCH_BYTES = 1024 * 1024   # what travels as one payload, but for a single event that is larger
 NO_DIGEST = bytes(32)
@@ -23,6 +24,7 @@ class Tally:
         self.entry = SpoolEntry(run_id=run_id, attempt=attempt, accepted_us=events.now_us())
         self.seq = 0
         self.dropped: dict[int, int] = {}    # bytes over the output limit, by channel
+        self.weight = 0                      # bytes, roughly, of what was taken and is not packed yet
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._digest = NO_DIGEST
@@ -37,19 +39,21 @@ class Tally:
     def output(self, event: RuntimeEvent) -> bool:
         """Take an output into the totals; False when it is more than the limit, and not to be kept."""
         data = event.exact or event.output.encode("utf-8", "surrogatepass")
-        if (self.dropped or self._bytes + len(data) > self._limit_bytes > 0
-                or len(data) + len(event.raw) > EVENT_BYTES):
-            self.dropped[event.channel] = self.dropped.get(event.channel, 0) + len(data)
+        size = len(data)
+        weight = size + len(event.raw)
+        if self.dropped or self._bytes + size > self._limit_bytes > 0 or weight > EVENT_BYTES:
+            self.dropped[event.channel] = self.dropped.get(event.channel, 0) + size
             return False
-        self._bytes += len(data)
+        self._bytes += size
+        self.weight += weight
         self._digest = sha256(self._digest + data).digest()
         return True
 
     def pack(self, kept: Sequence[RuntimeEvent]) -> list[Kept]:
         """Number them, and pack them as batches."""
-        if len(kept) == 1:
-            return [self._pack(kept)]
-        return [self._pack(batch) for batch in _batches(kept)]
+        light = len(kept) <= LIGHT_EVENTS and self.weight <= BATCH_BYTES // 2
+        self.weight = 0
+        return [self._pack(kept)] if light else [self._pack(batch) for batch in _batches(kept)]
 
     def _pack(self, batch: Sequence[RuntimeEvent]) -> Kept:
         first = self.seq + 1
@@ -58,15 +62,12 @@ class Tally:
         packed = EventBatch(run_id=entry.run_id, attempt=entry.attempt, first_seq=first, events=batch).SerializeToString()
         return Kept(first, self.seq, packed)
 
-    def finish(self, kind: str, outcome: Outcome) -> list[Kept]:
-        """The ending, with the totals, behind what was cut off."""
-        batches = []
-        if self.dropped:
-            batches.append(self._pack([RuntimeEvent(at_us=events.now_us(), truncated=Truncated(
-                channel=channel, dropped_bytes=count)) for channel, count in sorted(self.dropped.items())]))
-        outcome.totals.CopyFrom(Totals(events=self.seq, bytes=self._bytes, digest=self._digest))
-        batches.append(self._pack([events.ending(kind, outcome)]))
-        return batches
+    def finish(self, kind: str, outcome: Outcome, last: Sequence[RuntimeEvent] = ()) -> list[Kept]:
+        """The ending, with the totals, behind its last events and what was cut off."""
+        told = [*last, *(RuntimeEvent(at_us=events.now_us(), truncated=Truncated(channel=channel, dropped_bytes=count))
+                         for channel, count in sorted(self.dropped.items()))]
+        outcome.totals.CopyFrom(Totals(events=self.seq + len(told), bytes=self._bytes, digest=self._digest))
+        return self.pack([*told, events.ending(kind, outcome)])
 
     def place(self, batches: Sequence[Kept] = (), mark: bytes = b"", ended: bool = False) -> bytes:
         """The packed SpoolEntry of these batches. The message is used over and over: it holds what seldom changes."""

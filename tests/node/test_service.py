@@ -249,6 +249,7 @@ def test_a_run_that_is_held_back_is_not_silent() -> None:
     house.connect(limits=default_limits(run_window_bytes=4096))
     run = house.begin(limits=Limits(silence_s=3))
     run.say("x" * 10_000)
+    house.clock.advance(0)
     assert run.paused
     house.clock.pump([1] * 10)
     assert run.stopped is None
@@ -358,6 +359,7 @@ def test_a_word_that_cannot_be_true_ends_the_link_and_the_report_of_the_next_one
     house = House()
     run = house.begin()
     run.say("a")
+    house.pair.pump()
     run.say("b")
     house.pair.pump()
     house.tell("event_ack", EventAck(run_id=run.spec.run_id, attempt=1, through_seq=2))
@@ -381,13 +383,35 @@ def test_the_report_comes_in_pages() -> None:
     assert [(len(page.runs), page.last) for page in house.edge.of("runs_report")] == [(1000, False), (500, True)]
 
 
+def test_what_a_run_tells_in_one_turn_is_one_batch_with_its_ending() -> None:
+    house = House()
+    run = house.begin()
+    run.say("a")
+    run.say("b")
+    run.end()
+    house.pair.pump()
+    last = house.edge.of("event_batch")[-1]
+    assert [event.WhichOneof("kind") for event in last.events] == ["output", "output", "completed"]
+    assert (last.first_seq, last.events[-1].completed.totals.events) == (2, 3)
+
+
+def test_what_is_too_much_for_a_window_pauses_its_run_within_the_turn() -> None:
+    house = House()
+    run = house.begin()
+    for _ in range(3):
+        run.say("x" * 400_000)
+    assert run.paused
+
+
 def test_windows_hold_runs_back_and_let_them_go_at_half() -> None:
     house = House(connect=False)
     house.connect(limits=default_limits(run_window_bytes=4096, link_window_bytes=8192))
     one, other = house.begin(), house.begin()
     one.say("x" * 6500)
+    house.clock.advance(0)
     assert one.paused and not other.paused
     other.say("y" * 1800)
+    house.clock.advance(0)
     assert one.paused and other.paused
     house.tell("event_ack", EventAck(run_id=one.spec.run_id, attempt=1, through_seq=2))
     assert not one.paused and not other.paused
