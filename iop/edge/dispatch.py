@@ -21,27 +21,27 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from iop.edge.bus import EDGE, Bus
+from iop.edge.firstreports import FirstReports
 from iop.edge.node import Node
 from iop.edge.orders import ANSWER_S, Orders
-from iop.edge.placement import Choice
+from iop.edge.placement import Choice, Place
 from iop.edge.queue import RunQueue
+from iop.edge.refusals import MAX_REFUSALS
 from iop.edge.registry import Registry
 from iop.edge.run import Run
 from iop.edge.runs import Runs
 from iop.edge.slots import Slots
-from iop.edge.submit import asks_the_same
+from iop.edge.submit import check_repeated
 from iop.edge.waiting import Waiting
-from iop.errors import Cancelled, Conflict, IOPError, NodeRestarted, NoSuchTarget
-from iop.events import failed_in_silence, now_us, outcome_of
+from iop.errors import Cancelled, IOPError, NodeRestarted, NoSuchTarget
+from iop.events import now_us, outcome_of
 from iop.link.errors import LocalProtocolError
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected, RunRequest, Source
 from iop.records import RunRecord
 
-MAX_REFUSALS = 5                 # of one run, by nodes; then it ends with the last one's code
 REFUSED_S = 1.0                  # a node that refused a run is not asked again for this long
 FAILED_S = 10.0                  # nor one whose backend failed before it said anything
 STORE_AGAIN_S = 1.0              # when history did not take a placement
-REPORTED_S = 5.0                 # after a start: the longest that what was queued before waits for all nodes to report
 
 log = Logger()
 
@@ -59,7 +59,7 @@ class Dispatcher:
         self._bus = bus
         self._clock = clock
         self._orders = Orders(registry, bus, clock, self._not_answered)
-        self._unreported: Any = None     # the timer of REPORTED_S, while it runs
+        self._reports = FirstReports(registry, clock, self.pump)
         self._stopped = False
 
     # --- accepting --------------------------------------------------------------------------------------------------
@@ -85,10 +85,7 @@ class Dispatcher:
             raise
         if stored.run_id != record.run_id:
             self._give_back(node, record)
-            by_alias = record.alias != "" and stored.alias == record.alias
-            if not asks_the_same(RunRequest.FromString(stored.request), request, by_alias):
-                raise Conflict("This Idempotency-Key was used for another request in the last 24 hours.",
-                               hint="Give each request a key of its own; only a repetition carries the same one.")
+            check_repeated(stored, record, request)
             earlier = self._runs.get(stored.run_id)
             return copy.copy(earlier.record) if earlier is not None else stored
         run = self._runs.add(record, request)
@@ -130,8 +127,7 @@ class Dispatcher:
         try:
             self._orders.send(run, node, link)
         except LocalProtocolError:       # the link does not take orders any more
-            run.refused_by[node.node_id] = self._clock.seconds() + REFUSED_S
-            self._clock.callLater(REFUSED_S, self.pump)
+            self._keep_from(run, node.node_id, REFUSED_S)
             self.requeue(run)
         except IOPError as error:
             self._runs.fail(run, error)
@@ -143,27 +139,19 @@ class Dispatcher:
 
     def _not_answered(self, run: Run, node: Node, error: IOPError) -> None:
         self._orders.stop(run, EDGE, error.message)
-        run.refused_by[node.node_id] = self._clock.seconds() + ANSWER_S
+        run.refusals.keep_from(node.node_id, self._clock.seconds() + ANSWER_S)
         self.again_or_fail(run, error)
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def resume(self, run: Run) -> None:
-        """Take up a run that was queued before the edge started again. Was history set back meanwhile, a node may have it
-        under way: nothing of the queue is placed before all have reported."""
+        """Take up a run that was queued before the edge started again; it is placed once all nodes have reported."""
         self._waiting.add(run)
-        if self._unreported is None:
-            self._unreported = self._clock.callLater(REPORTED_S, self._all_reported)
+        self._reports.begin()
 
     def reported(self) -> None:
         """One more node has told what it carries out."""
-        if self._unreported is not None and all(node.ready for node in self._registry):
-            self._unreported.cancel()
-            self._all_reported()
-
-    def _all_reported(self) -> None:
-        self._unreported = None
-        self.pump()
+        self._reports.came()
 
     def with_node(self, run: Run) -> None:
         """Take up a run that was, or may have been, with a node then: that node's report will tell."""
@@ -172,11 +160,11 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Place what can be placed now, in fair turns; a run that cannot does not hold up those behind it."""
-        if self._stopped or self._unreported is not None or not len(self._waiting):
+        if self._stopped or self._reports.awaited or not len(self._waiting):
             return
         walk, now = self._waiting.walk(), self._clock.seconds()
         while (run := walk.next()) is not None:
-            refused = frozenset([place for place, until in run.refused_by.items() if until > now])
+            refused = run.refusals.standing(now)
             try:
                 choice = self._slots.choose(run.record, run.request, refused)
             except NoSuchTarget:             # it was there; it may come back until the deadline
@@ -235,50 +223,46 @@ class Dispatcher:
 
     def again_or_fail(self, run: Run, error: IOPError) -> None:
         """Its node has lost it: a new attempt before the first output and where that is safe, else the end (G5)."""
-        if run.cancelling or (run.request.retry_safe and run.silent and run.refusals < MAX_REFUSALS):
-            run.refusals += 1
+        if run.cancelling or (run.silent and run.may_start_over):
+            run.refusals.count += 1
             self.requeue(run)
         else:
             self._runs.fail(run, error)
 
     def rejected(self, run: Run, word: RunRejected) -> None:
         """The node does not take it: another try when that may help, else it ends with the node's code."""
-        run.refusals += 1
+        run.refusals.count += 1
         if run.cancelling or word.code == NodeRestarted.code:    # which means that it may have begun
             self.again_or_fail(run, NodeRestarted(word.message))
-        elif word.retryable and run.refusals <= MAX_REFUSALS:
-            run.refused_by[run.record.node_id] = self._clock.seconds() + REFUSED_S
+        elif word.retryable and run.refusals.count <= MAX_REFUSALS:
+            self._keep_from(run, run.record.node_id, REFUSED_S)
             self._unplace(run)
-            self._clock.callLater(REFUSED_S, self.pump)
             self.pump()
         else:
             self._runs.end(run, "failed", Outcome(code=word.code, message=word.message, retryable=word.retryable))
 
     def failed_over(self, run: Run, batch: EventBatch) -> bool:
-        """Whether another place carries it out instead, now that all its node has to say of it is that its backend failed.
-
-        Only a failure that says that trying again may help, of a run that showed nothing, and while another node, or another
-        target of its alias, is ready for it: else the words of the backend are the answer.
-        """
-        if not failed_in_silence(batch) or not run.has_shown_nothing or not run.goes_on_with(batch):
+        """Whether another place carries it out instead of the one whose backend has failed: while another node, or another
+        target of its alias, is ready for it. Else the words of the backend are the answer."""
+        if not run.may_fail_over(batch):
             return False
-        if run.cancelling or not run.request.retry_safe or run.refusals >= MAX_REFUSALS:
-            return False
-        now = self._clock.seconds()
         place = run.record.node_id, (run.record.adapter, run.record.target)
-        refused = {place} | {other for other, until in run.refused_by.items() if until > now}
-        if not self._slots.elsewhere(run.record, run.request, refused):
+        if not self._slots.elsewhere(run.record, run.request, {place} | run.refusals.standing(self._clock.seconds())):
             return False
-        run.refusals += 1
-        run.refused_by[place] = now + FAILED_S
+        run.refusals.count += 1
+        self._keep_from(run, place, FAILED_S)
         self._bus.tell("run_failed_over", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,
                        adapter=run.record.adapter, target=run.record.target, attempt=run.record.attempt,
                        reason=batch.events[-1].failed.message)
         self.answered(run)
         self._runs.note(run, started_us=0)
         self.requeue(run)
-        self._clock.callLater(FAILED_S, self.pump)
         return True
+
+    def _keep_from(self, run: Run, place: str | Place, seconds: float) -> None:
+        """Do not ask that place for so long; then what waits may go there."""
+        run.refusals.keep_from(place, self._clock.seconds() + seconds)
+        self._clock.callLater(seconds, self.pump)
 
     def position(self, run: Run) -> int:
         """From 1, among those that wait for the same; 0 when it does not wait."""
@@ -313,9 +297,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Place nothing more."""
         self._stopped = True
-        if self._unreported is not None:
-            self._unreported.cancel()
-            self._unreported = None
+        self._reports.stop()
         self._waiting.stop()
         for run in self._runs:
             run.forget_deadline()

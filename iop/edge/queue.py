@@ -1,4 +1,4 @@
-"""Runs that wait for a node: bounded, by priority, then in fair turns (iop.edge.turns). Pure: the clock is the dispatcher's."""
+"""Runs that wait for a node: bounded, by priority, then in fair turns (iop.edge.turns). Pure."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from iop.edge.placement import Place
+from iop.edge.refusals import Refusals
 from iop.edge.runlog import RunLog
+from iop.events import failed_in_silence
 from iop.proto.run_pb2 import EventBatch, RunRequest
 from iop.records import RunRecord
 
@@ -13,7 +14,7 @@ from iop.records import RunRecord
 class Run:
     """One run that has not ended. `record` is its row as it is now; history follows."""
 
-    __slots__ = ("arrival", "clients", "deadline", "instance", "log", "record", "refusals", "refused_by", "request",
+    __slots__ = ("arrival", "clients", "deadline", "instance", "log", "record", "refusals", "request",
                  "resend_from", "sent", "since_s", "takes_input", "when_stored")
 
     def __init__(self, record: RunRecord, request: RunRequest, run_log: RunLog, arrival: int, since_s: float) -> None:
@@ -24,9 +25,7 @@ class Run:
         self.log = run_log
         self.sent = False                         # its RunRequest is, or may be, with its node
         self.deadline: Any = None                 # IDelayedCall: of its place in the queue, then of its node's answer
-        self.refusals = 0
-        # A node, or a node and what it was to run there -> clock time until which it is not asked again.
-        self.refused_by: dict[str | Place, float] = {}
+        self.refusals = Refusals()
         self.resend_from = 0                      # the hole that its node was asked to fill
         self.takes_input: bool | None = None      # its target's word when it was sent; None when that is not known
         self.clients = 0                          # that it is for and that are here
@@ -53,6 +52,11 @@ class Run:
         return self.silent or (self.log.floor.attempt < self.record.attempt and not self.record.first_output_us)
 
     @property
+    def may_start_over(self) -> bool:
+        """One more attempt does no harm, and is not one too many."""
+        return self.request.retry_safe and not self.refusals.exhausted
+
+    @property
     def committed_seq(self) -> int:
         """How far history has its present attempt; 0 when nothing of it."""
         return self.log.committed.seq if self.log.committed.attempt == self.record.attempt else 0
@@ -65,6 +69,12 @@ class Run:
     def goes_on_with(self, batch: EventBatch) -> bool:
         """Whether its events stand right behind those that are here, or overlap them."""
         return batch.first_seq <= self.last_seq + 1 < batch.first_seq + len(batch.events) and not self.log.ended
+
+    def may_fail_over(self, batch: EventBatch) -> bool:
+        """Whether another place may carry it out instead, now that all its node has to say of it is that its backend failed:
+        where the failure says that trying again may help, and its clients have been shown nothing."""
+        return (failed_in_silence(batch) and self.has_shown_nothing and self.goes_on_with(batch) and not self.cancelling
+                and self.may_start_over)
 
     def leased_to(self, node_id: str, attempt: int) -> bool:
         return self.sent and self.record.node_id == node_id and self.record.attempt == attempt

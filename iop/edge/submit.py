@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from iop.config import TIME_LIMITS
-from iop.errors import InvalidRequest, TooLarge
+from iop.errors import Conflict, InvalidRequest, TooLarge
 from iop.events import now_us
 from iop.proto.run_pb2 import Limits, RunRequest, Source
 from iop.records import RunRecord
@@ -93,9 +93,16 @@ def stored_request(request: RunRequest, source: Source, adapter: str, target: st
     return stored
 
 
-def asks_the_same(one: RunRequest, other: RunRequest, by_alias: bool) -> bool:
-    """Whether two stored requests ask for the same, whoever sent them and when; what the edge filled in does not count, as
-    the target where both named the same alias."""
+def check_repeated(earlier: RunRecord, record: RunRecord, request: RunRequest) -> None:
+    """Raises Conflict where the run that an Idempotency-Key was first used for was asked for something else."""
+    by_alias = record.alias != "" and earlier.alias == record.alias
+    if not _ask_the_same(RunRequest.FromString(earlier.request), request, by_alias):
+        raise Conflict("This Idempotency-Key was used for another request in the last 24 hours.",
+                       hint="Give each request a key of its own; only a repetition carries the same one.")
+
+
+def _ask_the_same(one: RunRequest, other: RunRequest, by_alias: bool) -> bool:
+    """Whoever sent them and when; what the edge filled in does not count, as the target where both named the same alias."""
     cleared = ("run_id", "attempt", "created_us", "source", "retry_safe", "detach_s", *(("adapter", "target") * by_alias))
     return _without(cleared, one) == _without(cleared, other)
 

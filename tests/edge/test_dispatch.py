@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iop.config import QueueConfig
-from iop.edge.dispatch import REPORTED_S
+from iop.edge.firstreports import REPORTED_S
 from iop.errors import Conflict, NoSuchTarget, QueueFull
 from iop.events import ending, output, started
 from iop.proto.node_pb2 import AdapterState, NodeStatus, TargetState

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iop.edge.dispatch import REPORTED_S
+from iop.edge.firstreports import REPORTED_S
 from iop.edge.packing import unpack
 from iop.edge.reports import Standing, standing
 from iop.errors import NoSuchRun
