@@ -1,25 +1,22 @@
-"""What this machine has to do now: processors and memory from /proc, graphics processors from nvidia-smi where it is."""
+"""What this machine has to do now: processors and memory from /proc, and its graphics processors."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
-from twisted.internet.utils import getProcessOutput
 from twisted.logger import Logger
 
+from iop.node.gpus import gpus_of, load_query
 from iop.proto.node_pb2 import GpuLoad, MachineLoad
 
 log = Logger()
 
 SAMPLE_S = 10.0
 GPU_LIMIT_S = 8.0
-GPU_QUERY = ("--query-gpu=name,memory.used,memory.total,utilization.gpu", "--format=csv,noheader,nounits")
-MIB = 1024 * 1024
 NOTICED = 0.05           # of all processors, of all memory: less of a change is not told
 
 
@@ -38,7 +35,7 @@ class LoadWatch(Service):
         self._reactor = reactor
         self._told = told
         self._read = read or _read
-        self._ask_gpus = ask_gpus or _smi(reactor, path)
+        self._ask_gpus = ask_gpus or load_query(reactor, path)
         self._ticks: Ticks | None = None
         self._last: MachineLoad | None = None
         self._loop = LoopingCall(self._sample)
@@ -109,18 +106,6 @@ def memory_of(meminfo: str) -> tuple[int, int]:
     return total - found.get("MemAvailable", total), total
 
 
-def gpus_of(output: bytes) -> list[GpuLoad]:
-    """From nvidia-smi's lines: name, MiB used, MiB in all, per cent; "[N/A]" where a card does not tell."""
-    gpus = []
-    for line in output.decode("utf-8", "replace").splitlines():
-        words = [word.strip() for word in line.rsplit(",", 3)]
-        if len(words) == 4:
-            used, total, per_cent = (int(word) if word.isdecimal() else 0 for word in words[1:])
-            gpus.append(GpuLoad(name=words[0][:100], memory_used_bytes=used * MIB, memory_total_bytes=total * MIB,
-                                busy=per_cent / 100))
-    return gpus[:64]
-
-
 def differs(before: MachineLoad | None, now: MachineLoad) -> bool:
     """Whether the change is worth telling."""
     if before is None or [gpu.name for gpu in before.gpus] != [gpu.name for gpu in now.gpus]:
@@ -133,10 +118,3 @@ def differs(before: MachineLoad | None, now: MachineLoad) -> bool:
 def _read(path: str) -> str:
     with open(path, encoding="ascii", errors="replace") as stream:
         return stream.read()
-
-
-def _smi(reactor: Any, path: str) -> Callable[[], Deferred[bytes]]:
-    program = shutil.which("nvidia-smi", path=path)
-    if program is None:
-        return lambda: succeed(b"")
-    return lambda: getProcessOutput(program, GPU_QUERY, env={"PATH": path}, reactor=reactor)

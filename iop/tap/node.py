@@ -22,9 +22,10 @@ from iop.link.session import PROTOCOL
 from iop.link.tls import ClientOptions, client_options
 from iop.node import processes
 from iop.node.commands import node_commands
+from iop.node.gpus import find_gpus
 from iop.node.lifecycle import Lifecycle
 from iop.node.load import LoadWatch
-from iop.node.machine import find_gpus, machine_facts
+from iop.node.machine import machine_facts
 from iop.node.offers import Offers
 from iop.node.policy import Policy, gather_facts
 from iop.node.segments import SegmentLog

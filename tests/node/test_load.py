@@ -8,7 +8,8 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from iop.node.load import SAMPLE_S, LoadWatch, Ticks, busy, gpus_of, memory_of, ticks_of
+from iop.node.gpus import gpus_of
+from iop.node.load import SAMPLE_S, LoadWatch, Ticks, busy, memory_of, ticks_of
 from iop.proto.node_pb2 import MachineLoad
 
 # Debian 12, and nvidia-smi of driver 550 as NVIDIA documents its csv.
