@@ -77,7 +77,7 @@ class TargetHealth(msgspec.Struct, frozen=True):
     context_tokens: int = 0          # the longest prompt and answer together; 0: not known
 
 
-def why_not(state: str) -> str:
+def why_not_of(state: str) -> str:
     """Why no run can be sent to a server, where IServers.state() says that; else empty."""
     return "" if state in (COLD, STARTING, WARM) else state
 

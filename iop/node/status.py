@@ -17,7 +17,7 @@ from iop.node.offers import Backend
 from iop.node.router import OfferedTarget
 from iop.proto import node_pb2
 from iop.requirements import Program
-from iop.servers import TargetHealth
+from iop.servers import WARM, TargetHealth, why_not_of
 
 log = Logger()
 
@@ -26,8 +26,6 @@ AWAY_EVERY_S = 3.0         # where a backend is away: who starts it wants to use
 CHECK_LIMIT_S = 6.0        # an adapter's own limit is 5
 FIRST_WAIT_S = 2.0         # a new configuration is told after this long, checked or not
 READY, UNCHECKED = TargetHealth(), TargetHealth("It is being looked at.")
-
-SERVER_STATES = ("cold", "starting", "warm")    # anything else is a sentence why it cannot run
 
 Health = Mapping[str, TargetHealth]          # by target
 
@@ -134,10 +132,9 @@ def target_health(checked: TargetHealth, target: OfferedTarget, servers: IServer
     if target.server is None:
         return checked
     state = servers.state(target.server)
-    why_not = "" if state in SERVER_STATES else state
-    if state == "warm" and checked.warm:
-        why_not = checked.why_not        # it is there, and the runs on it fail
-    return TargetHealth(why_not, warm=state == "warm", context_tokens=checked.context_tokens)
+    runs_fail = state == WARM and checked.warm           # or do not: then its sentence is empty
+    return TargetHealth(checked.why_not if runs_fail else why_not_of(state), warm=state == WARM,
+                        context_tokens=checked.context_tokens)
 
 
 def _retry_safe(target: OfferedTarget) -> bool:

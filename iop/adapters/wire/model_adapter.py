@@ -24,7 +24,7 @@ from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import Outcome, RunRequest
 from iop.requirements import Program, Upstream
 from iop.runs import ExecutionSpec
-from iop.servers import ServerSpec, TargetHealth, checked
+from iop.servers import WARM, ServerSpec, TargetHealth, checked, why_not_of
 
 NO_PORT = 1               # where nobody listens
 
@@ -136,9 +136,9 @@ class ModelAdapter:
         if settings.serve is None:
             return self._check(settings).addCallback(self._checked, name)
         state = self._tools.servers.state(settings.serve)
-        if state != "warm":
+        if state != WARM:
             self._checked(TargetHealth(state), name)         # what comes after it has not failed yet
-            return succeed(TargetHealth("" if state in ("cold", "starting") else state, warm=False))
+            return succeed(TargetHealth(why_not_of(state), warm=False))
         asked = self._check(self._placed(settings))
         asked.addCallback(lambda found: TargetHealth(warm=True, context_tokens=found.context_tokens))
         return asked.addCallback(self._checked, name)
