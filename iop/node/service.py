@@ -25,12 +25,13 @@ from zope.interface import implementer
 from iop.errors import Cancelled, IOPError, NodeLost
 from iop.interfaces import ILink, ILinkHandler
 from iop.node.answers import answer_command
+from iop.node.health import HealthWatch
 from iop.node.lifecycle import Lifecycle
 from iop.node.offers import Offers
 from iop.node.policy import Policy
 from iop.node.runs import Runs
 from iop.node.spool import Spool
-from iop.node.status import HealthWatch, node_status
+from iop.node.status import node_status
 from iop.node.tools import Tools
 from iop.proto import link_pb2, node_pb2, run_pb2
 

@@ -16,9 +16,9 @@ from iop.adapters import ollama, openai
 from iop.config import PolicyConfig
 from iop.errors import InvalidRequest, NoSuchTarget, NotFound
 from iop.node.commands import node_commands
+from iop.node.health import HealthWatch
 from iop.node.offers import Offers
 from iop.node.policy import Policy, PolicyFacts
-from iop.node.status import HealthWatch
 from iop.node.tools import Tools
 from iop.proto.node_pb2 import AdapterConfig, TargetConfig
 from tests.adapters.ollama_double import OllamaDouble

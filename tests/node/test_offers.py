@@ -9,8 +9,9 @@ from zope.interface import implementer
 from iop.adapters import cli, openai
 from iop.errors import AdapterError
 from iop.interfaces import IOffersInput
+from iop.node.health import AWAY_EVERY_S, CHECK_EVERY_S, HealthWatch
 from iop.node.offers import Offers
-from iop.node.status import AWAY_EVERY_S, CHECK_EVERY_S, HealthWatch, node_status
+from iop.node.status import node_status
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
 from iop.proto.run_pb2 import Limits
 from tests.node.fakes import HandFactory, House, config, make_tools, target
