@@ -6,11 +6,15 @@ One list serves the clients of OpenAI and of Anthropic: each reads its own field
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
 
 from iop.errors import InvalidRequest
 from iop.events import rfc3339
 from iop.records import ModelEntry
 
+ModelName = Annotated[str, Meta(min_length=1, max_length=300)]       # as clients may write it
 EPOCH = "1970-01-01T00:00:00Z"
 
 

@@ -16,7 +16,6 @@ from iop.web.request import Request
 from iop.web.responses import Response, json_response
 from iop.web.route import Route
 
-Name = Annotated[str, Meta(min_length=1, max_length=300)]        # of a model
 Id = Annotated[str, Meta(max_length=300)]
 
 

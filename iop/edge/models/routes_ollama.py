@@ -9,9 +9,10 @@ import msgspec
 
 from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import RUN_HEADERS, Asking
+from iop.edge.models.listing import ModelName
 from iop.edge.models.ollama import EmbedBody, OllamaBody, OllamaStream
 from iop.edge.models.ollama_listing import VERSION, known_name, loaded, shown, tags
-from iop.edge.models.routes_listing import Name, find, usable
+from iop.edge.models.routes_listing import find, usable
 from iop.errors import InvalidRequest
 from iop.events import json_encode, now_us, rfc3339
 from iop.interfaces import IEdgeService
@@ -31,13 +32,13 @@ ELSEWHERE = (("POST", "/api/pull"), ("POST", "/api/push"), ("POST", "/api/create
 class OllamaChat(msgspec.Struct, frozen=True):
     """What IOP itself reads of a body; the rest is the backend's."""
 
-    model: Name
+    model: ModelName
     messages: list[Any] | None = None
     stream: bool | None = None       # as with Ollama, null is true
 
 
 class OllamaGenerate(msgspec.Struct, frozen=True):
-    model: Name
+    model: ModelName
     prompt: str | None = None
     suffix: str | None = None
     system: str | None = None
@@ -45,12 +46,12 @@ class OllamaGenerate(msgspec.Struct, frozen=True):
 
 
 class OllamaEmbed(msgspec.Struct, frozen=True):
-    model: Name
+    model: ModelName
     input: str | list[str] | None = None
 
 
 class OllamaEmbedding(msgspec.Struct, frozen=True):
-    model: Name
+    model: ModelName
     prompt: str = ""
     options: Any = None
     keep_alive: Any = None

@@ -11,7 +11,7 @@ from iop.edge.models.affinity import chat_prefix
 from iop.edge.models.asking import RUN_HEADERS, Asking, created_s
 from iop.edge.models.chat import ChatBody, ChatStream, empty_delta
 from iop.edge.models.completions import CompletionBody, CompletionStream, empty_piece
-from iop.edge.models.routes_listing import Name
+from iop.edge.models.listing import ModelName
 from iop.modelapis import CHAT, COMPLETIONS
 from iop.records import RunRecord
 from iop.web.errors import OPENAI
@@ -28,7 +28,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class _Streaming(msgspec.Struct, frozen=True, kw_only=True):
-    model: Name
+    model: ModelName
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prompt_cache_key: Any = None

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from iop.edge.models.asking import RUN_HEADERS, Asking
+from iop.edge.models.listing import ModelName
 from iop.edge.models.passing import PassBody, PassStream
-from iop.edge.models.routes_listing import Name
 from iop.errors import InvalidRequest
 from iop.forms import field_text
 from iop.modelapis import EMBEDDINGS, IMAGE_EDITS, IMAGES, RERANK, SPEECH, TRANSCRIPTIONS, TRANSLATIONS
@@ -24,14 +24,14 @@ ANY = "*/*"
 class PassedRequest(msgspec.Struct, frozen=True):
     """What IOP itself reads; the rest is the backend's to judge."""
 
-    model: Name
+    model: ModelName
     stream: bool | None = None
 
 
 class PassedForm(msgspec.Struct, frozen=True):
     """The fields of a form that IOP itself reads; files and all else stand beside them."""
 
-    model: Name
+    model: ModelName
     stream: bool = False
 
 
