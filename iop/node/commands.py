@@ -13,6 +13,7 @@ from iop.commands import CommandTable
 from iop.errors import InvalidRequest
 from iop.events import outcome_dict, rfc3339
 from iop.node.model_commands import add_model_commands
+from iop.proto.node_pb2 import AdapterState
 from iop.proto.run_pb2 import Outcome
 
 
@@ -40,13 +41,8 @@ def _look_commands(table: CommandTable) -> None:
     @table.command
     def capabilities(node: Any) -> dict[str, Any]:
         """What this node offers, and what of its configuration it refused and why."""
-        state = node.status()
         return {
-            "adapters": [{
-                "adapter": adapter.adapter, "concurrency": adapter.concurrency,
-                "targets": [{"target": target.target, "aliases": list(target.aliases), "concurrency": target.concurrency,
-                             "ready": target.ready, "detail": target.detail, "retry_safe": target.retry_safe}
-                            for target in adapter.targets]} for adapter in state.adapters],
+            "adapters": [_adapter_dict(adapter) for adapter in node.status().adapters],
             "refused": [{"path": fault.path, "code": fault.code, "reason": fault.reason} for fault in node.offers.faults()],
         }
 
@@ -86,6 +82,15 @@ def _change_commands(table: CommandTable, start_again: Callable[[], object]) -> 
         """Start this node again in place, e.g. with new code: programs go on, other runs have 20 s to end."""
         start_again()
         return {"restarting": True, "running": len(node.runs)}
+
+
+def _adapter_dict(adapter: AdapterState) -> dict[str, Any]:
+    return {
+        "adapter": adapter.adapter, "concurrency": adapter.concurrency,
+        "targets": [{"target": target.target, "aliases": list(target.aliases), "concurrency": target.concurrency,
+                     "ready": target.ready, "detail": target.detail, "retry_safe": target.retry_safe}
+                    for target in adapter.targets],
+    }
 
 
 def _run_dict(run: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
-from iop.config import LIMITS
 from iop.errors import ConfigError
 from iop.interfaces import IAdapter, IAdapterFactory, IOffersInput, IOwnsServers
+from iop.node.merging import merged_part
 from iop.node.policy import LOCKED
 from iop.node.router import OfferedTarget
 from iop.node.tools import Tools
@@ -126,7 +126,8 @@ class Offers:
             self._replace(name, None)
             self._answers.pop(name, None)
             return ConfigPartApplied(path=f"adapters/{name}", accepted=True)
-        merged = self._merge(name)
+        nothing = AdapterConfig(adapter=name)
+        merged = merged_part(self._asked.get(name, nothing), self._own.get(name, nothing))
         source = merged.SerializeToString(deterministic=True)
         built_from, answer = self._built_from.get(name, (None, None))
         if answer is None or built_from != source:
@@ -140,17 +141,6 @@ class Offers:
         self._answers[name] = answer
         return answer
 
-    def _merge(self, name: str) -> AdapterConfig:
-        """The edge's part with the node's own targets, which win by name."""
-        asked, own = self._asked.get(name, AdapterConfig(adapter=name)), self._own.get(name, AdapterConfig(adapter=name))
-        merged = AdapterConfig(adapter=name, concurrency=_lower(asked.concurrency, own.concurrency))
-        by_name = {target.name: target for target in asked.targets}
-        for target in own.targets:
-            merged.targets.append(_own_target(target, by_name.get(target.name)))
-        mine = {target.name for target in own.targets}
-        merged.targets.extend(target for target in asked.targets if target.name not in mine)
-        return merged
-
     def _build(self, name: str, factory: IAdapterFactory | None, merged: AdapterConfig) -> ConfigPartApplied:
         answer = ConfigPartApplied(path=f"adapters/{name}")
         if factory is None:
@@ -158,17 +148,7 @@ class Offers:
             answer.faults.append(ConfigFault(path=answer.path, code="no_such_adapter",
                                              reason=f"This node has no adapter {name}; it has {known}."))
             return answer
-        own = {target.name for target in self._own.get(name, AdapterConfig()).targets}
-        targets: dict[str, OfferedTarget] = {}
-        for config in merged.targets:
-            path = f"{answer.path}/targets/{config.name}"
-            if config.name in targets:
-                answer.faults.append(ConfigFault(path=path, code="config_error", reason="This target stands here twice."))
-                continue
-            offered, faults = self._target(factory, config, path, config.name in own)
-            answer.faults.extend(faults)
-            if offered is not None:
-                targets[config.name] = offered
+        targets = self._targets(factory, merged, answer)
         try:
             adapter = factory.build({target.name: target.settings for target in targets.values()}, self._tools)
         except ConfigError as error:
@@ -182,6 +162,22 @@ class Offers:
         self._replace(name, Backend(factory, adapter, targets, merged.concurrency or factory.default_concurrency))
         answer.accepted = True
         return answer
+
+    def _targets(self, factory: IAdapterFactory, merged: AdapterConfig,
+                 answer: ConfigPartApplied) -> dict[str, OfferedTarget]:
+        """Those that can be offered, by name; `answer` gets the faults of the others."""
+        own = {target.name for target in self._own.get(factory.name, AdapterConfig()).targets}
+        targets: dict[str, OfferedTarget] = {}
+        for config in merged.targets:
+            path = f"{answer.path}/targets/{config.name}"
+            if config.name in targets:
+                answer.faults.append(ConfigFault(path=path, code="config_error", reason="This target stands here twice."))
+                continue
+            offered, faults = self._target(factory, config, path, config.name in own)
+            answer.faults.extend(faults)
+            if offered is not None:
+                targets[config.name] = offered
+        return targets
 
     def _target(self, factory: IAdapterFactory, config: node_pb2.TargetConfig, path: str,
                 own: bool) -> tuple[OfferedTarget | None, list[ConfigFault]]:
@@ -217,22 +213,3 @@ class Offers:
             self._built_from.pop(name, None)
         if old is not None:
             old.retire()
-
-
-def _lower(asked: float, own: float) -> int:
-    """The smaller of two numbers of which 0 means none."""
-    return int(min(asked, own) if asked and own else asked or own)
-
-
-def _own_target(own: node_pb2.TargetConfig, asked: node_pb2.TargetConfig | None) -> node_pb2.TargetConfig:
-    """The owner's target; the edge may give it more names, fewer slots and lower limits."""
-    if asked is None:
-        return own
-    merged = node_pb2.TargetConfig()
-    merged.CopyFrom(own)
-    merged.aliases.extend(alias for alias in asked.aliases if alias not in own.aliases)
-    merged.concurrency = _lower(asked.concurrency, own.concurrency)
-    for name in LIMITS:
-        mine, theirs = getattr(own.limits, name), getattr(asked.limits, name)
-        setattr(merged.limits, name, min(mine, theirs) if mine and theirs else mine or theirs)
-    return merged
