@@ -19,7 +19,7 @@ from iop.proto.link_pb2 import Frame
 from iop.proto.run_pb2 import EventBatch
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord, UsageQuery
 from iop.runs import EventId
-from iop.store import reader, tables
+from iop.store import reader, tables, usage
 from iop.store.engine import parse_url
 from iop.store.store import Store
 from iop.store.work import Write
@@ -112,7 +112,7 @@ class History:
         return self._store.read(partial(reader.runs, query=query))
 
     def usage(self, query: UsageQuery) -> Deferred:
-        return self._store.read(partial(reader.usage, query=query))
+        return self._store.read(partial(usage.summed, query=query))
 
     def open_runs(self) -> Deferred:
         return self._store.read(reader.open_runs)

@@ -14,7 +14,8 @@ from iop.errors import HistoryUnavailable
 from iop.store.lending import Lending
 
 # A read yields between two of its pages and returns what it found; it holds nothing of the database while it waits.
-Reading = Callable[[Connection], Generator[None, None, Any]]
+Pages = Generator[None, None, Any]
+Reading = Callable[[Connection], Pages]
 
 
 class Write:
@@ -46,7 +47,7 @@ class Read:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.deferred: Deferred = Deferred()
-        self.running: Generator[None, None, Any] | None = None
+        self.running: Pages | None = None
         self.result: Any = None
         self.error: Exception | None = None
         self.tries = 0

@@ -13,27 +13,18 @@ from iop.errors import NoSuchRun
 from iop.events import ending, output
 from iop.proto.link_pb2 import Frame
 from iop.proto.run_pb2 import EventBatch, Outcome, Totals
-from iop.records import BatchRow, RunQuery, RunRecord, UsageQuery
+from iop.records import BatchRow, RunQuery, RunRecord
 from iop.runs import EventId
 from iop.store import bulk, reader, tables
-from iop.store.engine import file_url, make_engine, parse_url
+from iop.store.engine import file_url, make_engine
 from iop.store.migrate import migrate
 from iop.store.work import Write
 from iop.store.writer import HistoryWriter
-from iop.testing.history import FakeHistory
+from tests.store.conftest import ask
 
 # A run: for each attempt, the lengths (in events) and sizes (in bytes) of its batches.
 RUNS = st.lists(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 40)), max_size=8), min_size=1, max_size=3)
 PLACES = st.tuples(st.integers(0, 4), st.integers(0, 45))
-
-
-def ask(reading):
-    """Carry out a reading."""
-    while True:
-        try:
-            next(reading)
-        except StopIteration as end:
-            return end.value
 
 
 def laid_out(run) -> list[tuple[int, int, int, bytes]]:
@@ -44,13 +35,6 @@ def laid_out(run) -> list[tuple[int, int, int, bytes]]:
             rows.append((attempt, seq, seq + events - 1, b"%d.%d:" % (attempt, index) + b"x" * size))
             seq += events
     return rows
-
-
-@pytest.fixture
-def connection(url):
-    with make_engine(parse_url(url)).connect() as connection:
-        migrate(connection, "history")
-        yield connection
 
 
 def test_batches_behind_any_place_are_those_that_hold_what_comes_behind_it(connection, monkeypatch) -> None:
@@ -130,44 +114,6 @@ def test_each_search_walks_an_index_and_sorts_nothing(tmp_path, words) -> None:
         plan = " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}"))
     assert "INDEX" in plan
     assert "TEMP B-TREE" not in plan
-
-
-USED = st.tuples(st.sampled_from("ab"), st.sampled_from("mn"), st.sampled_from(("", "n1")), st.integers(1, 20),
-                 st.integers(0, 99))
-
-
-@pytest.mark.parametrize("by", [(), ("key",), ("model", "node"), ("node", "key", "model")])
-def test_usage_is_the_sum_of_all_runs_of_a_time_whatever_the_page(connection, monkeypatch, by) -> None:
-    monkeypatch.setattr(reader, "PAGE_USAGE", 3)
-    serial = iter(range(1, 10 ** 9))
-
-    @settings(max_examples=40, deadline=None, database=None)
-    @given(st.lists(USED, max_size=30), st.sampled_from(("", "a")))
-    def summed(runs, principal) -> None:
-        connection.execute(tables.runs.delete())
-        fake, records = FakeHistory(), []
-        for key, model, node, at, tokens in runs:
-            records.append(RunRecord(
-                run_id=f"{next(serial):032x}", state="completed", adapter="x", target=model, node_id=node, principal=key,
-                created_us=at, prompt_tokens=tokens, completion_tokens=1, cached_tokens=tokens // 2, cost_micros=3))
-            fake.create_run(records[-1])
-        HistoryWriter().carry_out(connection, [Write("create", record, 0) for record in records])
-        query = UsageQuery(by=by, since_us=3, until_us=15, principal=principal)
-        told = ask(reader.usage(connection, query))
-        expected = []
-        fake.usage(query).addCallback(expected.extend)
-        assert told == expected
-
-    summed()
-
-
-def test_a_usage_report_reads_an_index_and_no_rows(tmp_path) -> None:
-    statement = reader._used(UsageQuery(by=("key", "model", "node"), principal="p"), 1, 9)
-    with make_engine(file_url(f"{tmp_path}/x.db")).connect() as connection:
-        migrate(connection, "history")
-        compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
-        plan = " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}"))
-    assert "USING COVERING INDEX runs_by_usage" in plan
 
 
 def test_a_run_is_verified_out_of_all_its_batches_in_pages(connection, monkeypatch) -> None:
