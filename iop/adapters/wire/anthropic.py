@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from iop.adapters.wire.asked import BaseReader
-from iop.adapters.wire.chat import WholeReader, decode_leniently
-from iop.adapters.wire.lines import EventSplitter
+from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.foreign_json import decode_leniently
 from iop.adapters.wire.refusals import RETRYABLE, error_text
 from iop.errors import UpstreamError
 from iop.events import now_us
@@ -98,34 +97,15 @@ class Count:
                      cached_tokens=cached)
 
 
-class MessagesReader(BaseReader):
+class MessagesReader(StreamReader):
     """A streaming reply. `done` is the backend's own proof that it is whole: message_stop."""
-
-    media_type = b"text/event-stream"
 
     def __init__(self) -> None:
         super().__init__()
-        self._splitter = EventSplitter()
         self._count = Count()
 
-    def feed(self, data: bytes) -> list[RuntimeEvent]:
-        return self._events(self._splitter.feed(data))
-
-    def finish(self) -> list[RuntimeEvent]:
-        return self._events(self._splitter.finish())
-
-    def _events(self, payloads: list[bytes]) -> list[RuntimeEvent]:
-        at_us = now_us()
-        found: list[RuntimeEvent] = []
-        try:
-            for payload in payloads:
-                if payload and not self.done:
-                    found.append(self._event(payload, at_us))
-        except UpstreamError as fault:
-            if not found:
-                raise
-            self.fault = fault                   # what came before it is told
-        return found
+    def _is_end(self, payload: bytes) -> bool:
+        return self.done or not payload
 
     def _event(self, payload: bytes, at_us: int) -> RuntimeEvent:
         event = _read_event(payload)

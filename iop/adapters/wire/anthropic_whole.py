@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from io import StringIO
 from typing import Any
 
@@ -10,7 +9,8 @@ import msgspec
 
 from iop.adapters.wire.anthropic import MessageReader, MessagesReader
 from iop.adapters.wire.asked import BaseReader
-from iop.adapters.wire.chat import BODY_BYTES, decode_leniently
+from iop.adapters.wire.chat import BODY_BYTES
+from iop.adapters.wire.foreign_json import decode_leniently, encoded
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import RuntimeEvent
 
@@ -78,11 +78,7 @@ class WholeMessage:
         if not self._message.get("stop_reason"):
             raise UpstreamError("The backend's stream ended without a stop_reason; it may be cut.", status=200)
         content = [self._filled(index) for index in sorted(self._blocks)]
-        whole = self._message | {"content": content}
-        try:
-            return msgspec.json.encode(whole)
-        except UnicodeEncodeError:               # half characters; two that came apart are one again
-            return json.dumps(whole).encode("ascii")
+        return encoded(self._message | {"content": content})
 
     def _filled(self, index: int) -> dict[str, Any]:
         block = self._blocks[index]

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from iop.adapters.wire.asked import BaseReader
+from iop.adapters.wire.foreign_json import decode_leniently
 from iop.adapters.wire.lines import EventSplitter
 from iop.adapters.wire.refusals import RETRYABLE, error_sentence, error_status
 from iop.errors import UpstreamError
@@ -85,14 +86,6 @@ def _says_something(choice: _Choice, payload: bytes) -> bool:
         return True
     found = decode_leniently(payload)["choices"][0].get("delta") or {}
     return any(value not in _NOTHING for name, value in found.items() if name != "role")
-
-
-def decode_leniently(payload: bytes) -> Any:
-    """JSON that may hold lone surrogates, which some engines send for half an emoji. Raises UpstreamError."""
-    try:
-        return json.loads(payload)
-    except (ValueError, RecursionError):
-        raise UpstreamError("The backend sent a chunk that is not JSON.") from None
 
 
 def read_usage(usage: Usages) -> Usage:

@@ -7,7 +7,7 @@ from typing import Any
 
 from iop.adapters.wire.asked import BaseReader, Reader
 from iop.adapters.wire.chat import StreamReader, WholeReader
-from iop.adapters.wire.whole import encoded, read_object
+from iop.adapters.wire.foreign_json import encoded, read_object
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_TEXT, RuntimeEvent
 

@@ -6,12 +6,10 @@ comes out is what it would have answered by itself, but for what docs/adr/0012-j
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import msgspec
-
-from iop.adapters.wire.chat import BODY_BYTES, WholeReader, decode_leniently, error_told
+from iop.adapters.wire.chat import BODY_BYTES, WholeReader, error_told
+from iop.adapters.wire.foreign_json import encoded, read_object
 from iop.adapters.wire.lines import EventSplitter
 from iop.adapters.wire.pieces import Row
 from iop.errors import UpstreamError
@@ -86,25 +84,6 @@ def _message(delta: dict[str, Any]) -> dict[str, Any]:
         if isinstance(call, dict):
             call.pop("index", None)
     return message
-
-
-def read_object(payload: bytes) -> dict[str, Any]:
-    """Raises UpstreamError."""
-    try:
-        value = msgspec.json.decode(payload)
-    except msgspec.DecodeError:
-        value = decode_leniently(payload)
-    if not isinstance(value, dict):
-        raise UpstreamError("The backend sent a chunk that is no JSON object.")
-    return value
-
-
-def encoded(value: Any) -> bytes:
-    """JSON, also of half characters."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:                   # half characters; two that came apart are one again
-        return json.dumps(value, default=msgspec.json.decode).encode("ascii")
 
 
 class JoiningReader(WholeReader):
