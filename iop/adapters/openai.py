@@ -17,6 +17,7 @@ from zope.interface import implementer
 from iop.adapters import settings as checks
 from iop.adapters.wire.answers import Answers, joins
 from iop.adapters.wire.asked import Asked
+from iop.adapters.wire.ceiling import lacks_room, without_ceiling
 from iop.adapters.wire.context import context_tokens
 from iop.adapters.wire.lacking import Lacking
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
@@ -32,7 +33,6 @@ from iop.adapters.wire.requests import (
     passed_query,
     request_of,
 )
-from iop.adapters.wire.room import lacks_room, without_ceiling
 from iop.adapters.wire.translated import Translated
 from iop.adapters.wire.translators import can_be_translated, needs_translation, translated
 from iop.errors import ConfigError, UpstreamError
