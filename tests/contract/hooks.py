@@ -15,12 +15,12 @@ from typing import Any
 
 import schemathesis
 
-IDS = {"run_id": os.environ["IOP_CONTRACT_RUNS"].split(","), "node_id": ["node-2", "nobody"], "model": ["echo"],
+IDS = {"run_id": os.environ["IOP_CONTRACT_RUNS"].split(","), "node_id": ["node-2", "nobody"], "model": ["echo", "mock/echo"],
        "response_id": os.environ["IOP_CONTRACT_RESPONSES"].split(",")}
 TALLY = Path(os.environ["IOP_CONTRACT_TALLY"])
 OFTEN = 0.7              # what exists and makes sense: most requests have to come past the first look, some not
-SAYS = {"model": "echo", "target": "echo", "adapter": "mock", "prompt": "hi", "input": "hi", "max_tokens": 9,
-        "messages": [{"role": "user", "content": "hi"}]}
+MODELS = ("echo", "chats")       # a mock; and a backend that has nothing but chats, so that all else is translated
+SAYS = {"prompt": "hi", "input": "hi", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
 chance = random.Random(int(os.environ["IOP_CONTRACT_SEED"]))
 told: dict[str, Counter[int]] = {}
 
@@ -34,7 +34,7 @@ def before_call(context, case, kwargs) -> None:
     if case.headers and chance.random() < OFTEN:
         case.headers.pop("x-api-key", None)
     if isinstance(case.body, dict) and chance.random() < OFTEN:
-        case.body |= sensible(case.body, "/runs" in case.path)
+        case.body |= sensible(case.body, case.path)
     if isinstance(case.body, dict) and "timeout_s" in case.body:
         case.body["timeout_s"] = 30.0            # else a 504 would be the right answer
     for name, ids in IDS.items():
@@ -43,10 +43,12 @@ def before_call(context, case, kwargs) -> None:
                 case.path_parameters[name] = chance.choice(ids)
 
 
-def sensible(body: dict[str, Any], of_management: bool) -> dict[str, Any]:
-    if of_management:
-        return {"adapter": "mock", "target": "echo", "input": {"prompt": "hi"}} if "input" in body else {}
-    return {name: value for name, value in SAYS.items() if name in body}
+def sensible(body: dict[str, Any], path: str) -> dict[str, Any]:
+    if path.endswith("/runs"):
+        return {"adapter": "mock", "target": "echo", "input": {"prompt": "hi"}}
+    if path.startswith("/api/v1"):
+        return {"drain": chance.random() < 0.5, "labels": {"a": "b"}} if path.endswith("{node_id}") else {}
+    return {name: value for name, value in SAYS.items() if name in body} | {"model": chance.choice(MODELS)}
 
 
 @schemathesis.hook

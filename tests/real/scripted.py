@@ -128,10 +128,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.scripted.paths.append(self.path)
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path != "/v1/chat/completions":
             self._json(404, {"error": {"message": "not found", "type": "not_found_error", "code": 404}})
             return
+        body = json.loads(data)
         self.scripted.asked.append(body)
         reply = self.scripted.play(body)
         time.sleep(self.scripted.delay_s)
