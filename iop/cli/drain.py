@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from typing import Any
-from urllib.parse import quote
 
 import click
 
@@ -12,6 +11,7 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.errors import StillRunning
 from iop.cli.output import print_json
+from iop.cli.paths import node_path
 from iop.rendering import counted, safe_line
 
 LOOK_S = 0.5             # between two looks at the node while waiting
@@ -36,7 +36,7 @@ def drain_command(edge: Client, *, node_id: str, off: bool, wait: bool, timeout:
         raise click.UsageError("--off ends the drain; there is nothing to wait for.")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout belongs to --wait.")
-    path = f"/api/v1/nodes/{quote(node_id, safe='')}"
+    path = node_path(node_id)
     node = edge.call("PATCH", path, body={"drain": not off})
     if wait:
         node = _wait(edge, path, node, timeout, as_json)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import ago, fitted, print_json, print_table
-from iop.cli.run import run_path
+from iop.cli.paths import run_path, session_path
 from iop.rendering import fields, life_line, load_text, safe_line
 from iop.runs import STATES
 
@@ -69,7 +68,7 @@ def runs_command(edge: Client, *, state_is: str | None, adapter: str, target: st
 @with_edge
 def show_command(edge: Client, *, run_id: str, as_json: bool) -> None:
     """Show what is known of one run."""
-    run = edge.get(f"/api/v1/runs/{run_path(run_id)}")
+    run = edge.get(run_path(run_id))
     if as_json:
         print_json(run)
         return
@@ -83,7 +82,7 @@ def show_command(edge: Client, *, run_id: str, as_json: bool) -> None:
 def sessions_command(edge: Client, *, close: str | None, as_json: bool) -> None:
     """List the sessions that later runs can continue, or close one."""
     if close is not None:
-        closed = edge.call("DELETE", f"/api/v1/sessions/{quote(close, safe='')}")
+        closed = edge.call("DELETE", session_path(close))
         print_json(closed) if as_json else click.echo(f"{close} is closed.")
         return
     sessions = _items(edge.get("/api/v1/sessions"), "sessions")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import print_json, print_table
+from iop.cli.paths import node_path
 from iop.errors import InvalidRequest, NoSuchNode
 from iop.rendering import safe_line
 
@@ -110,5 +110,5 @@ def _which(edge: Client, node: str) -> str:
 
 def _asked(edge: Client, node: str, *words: str) -> Any:
     """What the node answers to a command line."""
-    answer = edge.post(f"/api/v1/nodes/{quote(node, safe='')}/commands", {"line": shlex.join(words), "timeout_s": TIMEOUT_S})
+    answer = edge.post(f"{node_path(node)}/commands", {"line": shlex.join(words), "timeout_s": TIMEOUT_S})
     return answer["result"]

@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 
@@ -17,6 +16,7 @@ from iop.cli.find import default_state, find_edge
 from iop.cli.local import LocalNode, local_nodes
 from iop.cli.models import load_command, models_command, pull_command, unload_command
 from iop.cli.output import print_json
+from iop.cli.paths import node_path
 from iop.config import load_identity, load_node
 from iop.errors import InvalidRequest
 from iop.rendering import counted
@@ -109,7 +109,7 @@ def _restart_here(node: LocalNode) -> dict[str, Any]:
 
 def _restart_there(edge: Client, node_id: str) -> dict[str, Any]:
     """By way of the edge: a command of the node, then a link of a later epoch."""
-    path = f"/api/v1/nodes/{quote(node_id, safe='')}"
+    path = node_path(node_id)
     began = time.monotonic()
     before = edge.get(path)
     answer = edge.post(f"{path}/commands", {"line": "restart"})

@@ -12,6 +12,7 @@ from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.errors import EdgeGone
 from iop.cli.output import RunPrinter, print_json
+from iop.cli.paths import run_path
 from iop.errors import InvalidRequest
 from iop.exits import CANCELLED, FAILED, exit_code
 from iop.runs import ENDINGS, EventId
@@ -81,7 +82,7 @@ def tail_command(edge: Client, *, run_id: str, after: str, as_json: bool) -> Non
 @with_edge
 def cancel_command(edge: Client, *, run_id: str, as_json: bool) -> None:
     """End a run, and every program that it started. To cancel twice does no harm."""
-    answer = edge.post(f"/api/v1/runs/{run_path(run_id)}/cancel")
+    answer = edge.post(f"{run_path(run_id)}/cancel")
     if as_json:
         print_json(answer)
     elif answer["state"] in ENDINGS:
@@ -92,7 +93,7 @@ def cancel_command(edge: Client, *, run_id: str, as_json: bool) -> None:
 
 def follow(edge: Client, run_id: str, after: str, *, as_json: bool, cancels: bool) -> int:
     """Print a run until it ends; the exit code it calls for. With `cancels`, Ctrl-C and SIGTERM cancel the run first."""
-    printer, path = RunPrinter(as_json=as_json), f"/api/v1/runs/{run_path(run_id)}"
+    printer, path = RunPrinter(as_json=as_json), run_path(run_id)
 
     def is_over(seen: str) -> bool:
         return bool(edge.get(path + "/events", after=seen, limit=1)["ended"])
@@ -134,10 +135,3 @@ def _prompt(text: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"Standard input is not UTF-8 text (byte {error.start}).") from None
-
-
-def run_path(run_id: str) -> str:
-    """A run's id, safe to stand in a URL."""
-    if not run_id.isalnum() or not run_id.isascii():
-        raise InvalidRequest(f"{run_id!r} is not the id of a run.", hint="List the runs with `iop runs`.")
-    return run_id

@@ -9,7 +9,7 @@ import click
 from iop.cli.base import examples, json_option, with_edge
 from iop.cli.client import Client
 from iop.cli.output import fitted, print_json
-from iop.cli.run import run_path
+from iop.cli.paths import run_path
 from iop.exits import verified
 from iop.rendering import findings_text
 
@@ -26,7 +26,7 @@ def verify_command(edge: Client, *, run_id: str, as_json: bool) -> None:
 
     The exit code is 0 when the run is whole, 1 when it is not, and 5 while it has not ended.
     """
-    found = edge.call("GET", f"/api/v1/runs/{run_path(run_id)}/verify", answer_s=ANSWER_S)
+    found = edge.call("GET", f"{run_path(run_id)}/verify", answer_s=ANSWER_S)
     if as_json:
         print_json(found)
     else:
