@@ -193,6 +193,23 @@ def texts(entries: list[Any]) -> list[str]:
     return [event.output for one in entries for event in one.batch.events if event.output]
 
 
+def offering(*places: tuple[str, str], concurrency: int = 1, **fields: Any) -> NodeStatus:
+    """The status of a node with these targets (adapter, target), each also called qwen."""
+    return NodeStatus(version="test", policy_mode="guided", adapters=[
+        AdapterState(adapter=adapter, concurrency=concurrency, targets=[
+            TargetState(adapter=adapter, target=target, aliases=["qwen"], ready=True, retry_safe=True, **fields)])
+        for adapter, target in places])
+
+
+def asked(model: str = "qwen", **fields: Any) -> RunRequest:
+    return RunRequest(target=model, prompt="hello", **fields)
+
+
+def finish(node: FakeNode, run_id: str) -> None:
+    request, = [one for one in node.all("run_request") if one.run_id == run_id]
+    node.emit(request, 1, started(request.adapter, request.target), ending("completed", Outcome(code="ok")))
+
+
 @pytest.fixture
 def make_edge() -> Callable[..., FakeEdge]:
     return FakeEdge
@@ -201,3 +218,10 @@ def make_edge() -> Callable[..., FakeEdge]:
 @pytest.fixture
 def edge() -> FakeEdge:
     return FakeEdge(entry("n1"))
+
+
+@pytest.fixture
+def two(make_edge: Callable[..., FakeEdge]) -> tuple[FakeEdge, FakeNode, FakeNode]:
+    """qwen is o/small on n1 and v/big on n2, one run at a time on each."""
+    edge = make_edge()
+    return edge, edge.node("n1", told=offering(("o", "small"))), edge.node("n2", told=offering(("v", "big")))

@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from iop.config import Price
 from iop.edge.allowances import Allowances
-from iop.edge.bucket import Bucket
-from iop.edge.prices import cost_micros
 from iop.edge.spent import DAY_US, month_start_us
 from iop.errors import Forbidden, QuotaExhausted, RateLimited
 from iop.events import ending, started
 from iop.keylimits import KeyLimits, tightest
 from iop.keys import KeyRing, make_key
 from iop.proto.run_pb2 import Outcome, Usage
-from iop.records import RunRecord, UsageRow
+from iop.records import UsageRow
 from tests.edge.conftest import PERSON, FakeEdge, FakeNode, prompt, result_of
 
 NOON = 20_700 * DAY_US + DAY_US // 2
@@ -158,31 +153,6 @@ def test_the_headers_tell_what_is_left() -> None:
         "x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "57", "x-ratelimit-reset-requests": "3.000s",
         "x-ratelimit-limit-tokens": "6000", "x-ratelimit-remaining-tokens": "5000", "x-ratelimit-reset-tokens": "10.000s"}
 
-
-@given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 20)), max_size=40))
-def test_a_bucket_never_gives_more_than_its_rate_and_one_filling(steps: list[tuple[float, float]]) -> None:
-    bucket, now, taken = Bucket(10, 0.0), 0.0, 0.0
-    for wait, amount in steps:
-        now += wait
-        if bucket.level(now) >= amount:
-            bucket.take(amount, now)
-            taken += amount
-        assert bucket.level(now) <= 10
-    assert taken <= 10 + now * 10 / 60 + 1e-6
-
-
-def test_what_a_program_tells_of_its_cost_wins_over_the_price_of_its_model() -> None:
-    prices = {"qwen": Price(input=0.5, output=2.0), "vllm/q": Price(input=1.0)}
-    run = RunRecord(run_id="r", state="running", adapter="vllm", target="q", alias="qwen")
-    assert cost_micros(prices, run, Usage(prompt_tokens=1000, completion_tokens=100)) == 700
-    assert cost_micros(prices, run, Usage(prompt_tokens=1000, cost_usd=0.25)) == 250_000
-    run.alias = ""
-    assert cost_micros(prices, run, Usage(prompt_tokens=1000)) == 1000
-    run.target = "z"
-    assert cost_micros(prices, run, Usage(prompt_tokens=1000)) == cost_micros({}, run, Usage(prompt_tokens=9)) == 0
-
-
-# --- through an edge
 
 def limited(edge: FakeEdge, **limits: Any) -> FakeNode:
     """A node, and a key of anna's with these limits."""

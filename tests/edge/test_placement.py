@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from iop.edge.affinity import Affinities
 from iop.edge.placement import Candidate, Wanted, choose
 from iop.errors import NoNode, NoSuchTarget, QueueTimeout
 
@@ -106,11 +105,3 @@ def test_an_alias_is_placed_among_all_its_targets() -> None:
     assert (choice.node_id, choice.name, choice.reason) == ("n2", OTHER, "least busy")
     choice = choose(Wanted([ECHO, OTHER], alias="qwen", affinity=("n1", ECHO)), both)
     assert (choice.node_id, choice.name, choice.reason) == ("n1", ECHO, "affinity")
-
-
-def test_affinities_are_bounded_and_the_one_least_used_goes_first() -> None:
-    places = Affinities(limit=2)
-    for word in ("x", "y", "x", "z"):
-        places.placed(word, "qwen", ("n1", ECHO))
-    assert len(places) == 2 and places.find("y", "qwen") is None
-    assert places.find("x", "qwen") == ("n1", ECHO) and places.find("x", "other") is None
