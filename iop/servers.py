@@ -97,6 +97,11 @@ def checked(spec: ServerSpec, health_path: str) -> ServerSpec:
     if not spec.ready_s:
         raise ConfigError("serve.ready_s must be more than 0 (seconds).")
     path = spec.health_path or health_path
-    if not re.fullmatch(r"/[A-Za-z0-9._~/-]{0,200}", path):
-        raise ConfigError(f"serve.health_path: {path[:200]!r} is not a path; allowed is one like /health.")
+    check_health_path("serve.health_path", path)
     return msgspec.structs.replace(spec, health_path=path)
+
+
+def check_health_path(key: str, path: str) -> None:
+    """Raises ConfigError."""
+    if not re.fullmatch(r"/[A-Za-z0-9._~/-]{0,200}", path):
+        raise ConfigError(f"{key}: {path[:200]!r} is not a path; allowed is one like /health.")

@@ -20,11 +20,12 @@ from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSet
 from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
 from iop.adapters.wire.ollama_models import Pull, keep
+from iop.adapters.wire.requests import decoded
 from iop.adapters.wire.to_ollama import from_openai, request_body, to_messages, unsaid
 from iop.adapters.wire.translators import can_be_translated, translated
 from iop.errors import InvalidRequest, IOPError, UpstreamError
 from iop.interfaces import IAdapterFactory, IModels
-from iop.modelapis import CHAT, OLLAMA
+from iop.modelapis import CHAT, EMBEDDINGS, OLLAMA, OLLAMA_CHAT, OLLAMA_EMBED
 from iop.proto.run_pb2 import RunRequest
 from iop.servers import TargetHealth
 
@@ -50,13 +51,13 @@ class OllamaAdapter(ModelAdapter):
         if kind == "body":
             return _body_request(request, settings)
         if kind == "messages":
-            messages = to_messages(_decoded(request.messages, list))
+            messages = to_messages(_messages(request.messages))
         elif kind == "prompt":
             messages = [{"role": "user", "content": request.prompt}]
         else:
             raise InvalidRequest("The run has no input; give a prompt, messages or a body.")
         body = request_body(settings.model, messages, settings.options, settings.keep_alive)
-        return Asked("api/chat", msgspec.json.encode(body), (NativeReader(),))
+        return Asked(OLLAMA_CHAT, msgspec.json.encode(body), (NativeReader(),))
 
     def load(self, target: str, url: str) -> Deferred[None]:
         settings = self._targets[target]
@@ -100,14 +101,14 @@ def _names(body: bytes) -> set[str]:
 def _body_request(request: RunRequest, settings: OllamaSettings) -> Asked:
     if request.content_type and "json" not in request.content_type:
         raise UpstreamError("Ollama takes no forms.", status=404)
-    body = _decoded(request.body, dict)
+    body = decoded(request.body)
     api = request.api or CHAT
     if api in OLLAMA:
         return _native(api, body, settings)
-    if api == "embeddings":
+    if api == EMBEDDINGS:
         asked = msgspec.json.encode(embed_body(body, settings.model, settings.options, settings.keep_alive))
         reader = EmbeddingsReader(settings.model, as_base64=body.get("encoding_format") == "base64")
-        return Asked("api/embed", asked, (reader,))
+        return Asked(OLLAMA_EMBED, asked, (reader,))
     if api == CHAT:
         return _chat(request, body, settings)
     if not can_be_translated(api):
@@ -125,24 +126,21 @@ def _native(api: str, body: dict[str, Any], settings: OllamaSettings) -> Asked:
         body["options"] = settings.options | (asked if isinstance(asked, dict) else {})
     if settings.keep_alive is not None:
         body.setdefault("keep_alive", settings.keep_alive)
-    reader = EmbedReader() if api == "api/embed" else NativeReader(streams=body.get("stream") is not False)
+    reader = EmbedReader() if api == OLLAMA_EMBED else NativeReader(streams=body.get("stream") is not False)
     return Asked(api, msgspec.json.encode(body), (reader,))
 
 
 def _chat(request: RunRequest, body: dict[str, Any], settings: OllamaSettings) -> Asked:
     native = from_openai(body, settings.model, settings.options, settings.keep_alive)
     reader = OpenAIReader(request.run_id, request.created_us // 1_000_000, settings.model, streams=native["stream"])
-    return Asked("api/chat", msgspec.json.encode(native), (reader,), warnings=unsaid(body))
+    return Asked(OLLAMA_CHAT, msgspec.json.encode(native), (reader,), warnings=unsaid(body))
 
 
-def _decoded(data: bytes, kind: type) -> Any:
+def _messages(data: bytes) -> list[dict[str, Any]]:
     try:
-        value = msgspec.json.decode(data)
+        return msgspec.json.decode(data, type=list[dict[str, Any]])
     except (msgspec.DecodeError, RecursionError):
-        value = None
-    if not isinstance(value, kind) or (kind is list and not all(isinstance(item, dict) for item in value)):
-        raise InvalidRequest("The run's input must be JSON: a list of messages, or an object as the body.")
-    return value
+        raise InvalidRequest("`messages` must be a JSON list of messages.") from None
 
 
 @implementer(IPlugin, IAdapterFactory)

@@ -21,6 +21,7 @@ from iop.adapters.wire.ceiling import lacks_room, without_ceiling
 from iop.adapters.wire.context import context_tokens
 from iop.adapters.wire.lacking import Lacking
 from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
+from iop.adapters.wire.passed_headers import passed_headers
 from iop.adapters.wire.readers import readers_of
 from iop.adapters.wire.refusals import lacks_api, refuses_to_stream
 from iop.adapters.wire.requests import (
@@ -28,7 +29,6 @@ from iop.adapters.wire.requests import (
     TYPED,
     ApiRequest,
     decoded,
-    passed_headers,
     passed_on,
     passed_query,
     request_of,
@@ -42,7 +42,7 @@ from iop.keys import Secret
 from iop.modelapis import OLLAMA
 from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import RunRequest
-from iop.servers import TargetHealth
+from iop.servers import TargetHealth, check_health_path
 
 ANTHROPIC_VERSION = "2023-06-01"     # what a client means that names none
 
@@ -180,7 +180,7 @@ class OpenAIFactory(ModelFactory):
     def settings(self, target: TargetConfig) -> OpenAISettings:
         settings = read_model_settings(target, self.kind)
         checks.check_headers(settings.headers)
-        checks.check_path("health_path", settings.health_path)
+        check_health_path("health_path", settings.health_path)
         checks.check_seconds(whole_s=settings.whole_s)
         if settings.api_key_file and not settings.api_key_file.startswith("/"):
             raise ConfigError("api_key_file must be an absolute path, of a file on the node's machine with mode 0600.")

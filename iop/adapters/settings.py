@@ -9,16 +9,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from iop.adapters.wire.passed_headers import EXCHANGE, NAME
 from iop.errors import ConfigError
 from iop.proto.node_pb2 import TargetConfig
 from iop.schema import convert
 from iop.yamlfile import Document
 
 T = TypeVar("T")
-
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_OURS = frozenset(("host", "content-length", "content-type", "transfer-encoding", "connection", "accept-encoding", "expect",
-                   "upgrade", "te", "trailer", "keep-alive", "proxy-authorization", "proxy-connection"))
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -59,16 +56,11 @@ def checked_url(key: str, url: str) -> str:
     return url.rstrip("/")
 
 
-def check_path(key: str, path: str) -> None:
-    if not re.fullmatch(r"/[A-Za-z0-9._~/-]{0,200}", path):
-        raise ConfigError(f"{key}: {path[:200]!r} is not a path; allowed is one like /health.")
-
-
 def check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
-        if not _HEADER.fullmatch(name) or name.lower() in _OURS:
+        if not NAME.fullmatch(name) or name.lower() in EXCHANGE:
             raise ConfigError(f"headers: {name[:100]!r} cannot be set here; allowed are header names other than "
-                              f"{', '.join(sorted(_OURS))}.")
+                              f"{', '.join(sorted(EXCHANGE))}.")
         if re.search(r"[\x00-\x1f\x7f]", value) or not value.isascii():
             raise ConfigError(f"headers: the value of {name} must be printable ASCII.")
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iop.adapters.wire.passed_headers import passed_headers
 from iop.adapters.wire.refusals import RETRYABLE, error_text, lacks_api, refuses_to_stream
-from iop.adapters.wire.requests import CHATS, JOINED, passed_headers, passed_on, passed_query, request_of
+from iop.adapters.wire.requests import CHATS, JOINED, passed_on, passed_query, request_of
 from iop.errors import InvalidRequest
 from iop.proto.run_pb2 import RunRequest
 

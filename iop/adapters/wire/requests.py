@@ -23,12 +23,6 @@ JOINED = CHATS | TYPED                           # those that always stream: doc
 APIS = JOINED | PASSING | {COUNT_TOKENS}
 # What is the edge's own business of a request: it has put the earlier answer into the input, and keeps the run by itself.
 _OURS = {RESPONSES: ("previous_response_id", "background")}
-# Of a client's headers that its API leaves to the backend, those that are the node's own business.
-_OWN_HEADERS = frozenset(("authorization", "x-api-key", "cookie", "host", "content-length", "content-type", "connection",
-                          "transfer-encoding", "accept-encoding", "expect", "upgrade", "te", "trailer", "keep-alive",
-                          "proxy-authorization", "proxy-connection"))
-
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,2000}")     # RFC 3986, 3.4
 
 
@@ -76,12 +70,6 @@ def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiR
         return ApiRequest(api, plain, stream is True)
     streaming = _streaming(fields, options) if api in CHATS else msgspec.json.encode(fields | {"stream": True})
     return ApiRequest(api, streaming, stream is True, b"" if stream else plain)
-
-
-def passed_headers(request: RunRequest) -> dict[str, str]:
-    """The client's headers that go on to the backend."""
-    return {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS
-            and _NAME.fullmatch(name) and value.isprintable() and value.isascii()}
 
 
 def passed_query(request: RunRequest) -> str:
