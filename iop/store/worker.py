@@ -6,8 +6,8 @@
                  ^              | fails
                  +--------------+  back-off; what came since joins it, in order
 
-What stands in the queue when a commit ends is the next commit. A database that is gone keeps the writes waiting; a write
-that can never be stored fails alone.
+What stands in the queue when it is time for the next commit is that commit. A database that is gone keeps the writes
+waiting; a write that can never be stored fails alone.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from iop.store.statement import execute
 from iop.store.work import Read, Work, Write
 
 SLICE_S = 0.005                  # of reading between two commits (delivery.md §2)
+PACE = 4                         # times as long as a commit took, from its beginning to that of the next, and
+PACE_S = 0.02                    # no longer: so that what comes at the same time shares a commit
 GROUP_WRITES = 8192              # in one transaction at most, and
 GROUP_BYTES = 32 * 1024 * 1024   # of packed batches: what must be held until the commit
 FIRST_RETRY_S, LAST_RETRY_S = 0.05, 2.0
@@ -49,6 +51,7 @@ class Worker:
         self._connection: Connection | None = None
         self._file = NO_FILE                 # what the first connection opened
         self._failed: list[Write] = []
+        self._next_at = 0.0                  # by its pace
         self._retry_at = 0.0
         self._retry_s = FIRST_RETRY_S
         self._available = True
@@ -84,7 +87,7 @@ class Worker:
         work = self._work
         work.begin_turn()
         if not self._failed or time.monotonic() >= self._retry_at:
-            self._commit(self._group())
+            self._commit_in_pace()
         if work.reads:
             self._slice()
         if work.closing and self._may_end():
@@ -109,6 +112,19 @@ class Worker:
         return not self._work.reads and not self._work.writes
 
     # --- writing ---
+
+    def _commit_in_pace(self) -> None:
+        """Commit what there is. A commit costs as much as ten requests; who waits first is soon followed by others."""
+        if self._work.writes and not self._work.closing:
+            pause_s = self._next_at - time.monotonic()
+            if pause_s > 0:
+                time.sleep(pause_s)
+                self._work.lending.moved()
+        begun = time.monotonic()
+        group = self._group()
+        self._commit(group)
+        if group:
+            self._next_at = begun + min((time.monotonic() - begun) * PACE, PACE_S)
 
     def _group(self) -> list[Write]:
         """What failed before and what came since, in order, as much as one transaction takes."""
