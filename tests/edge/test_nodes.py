@@ -1,19 +1,16 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from zope.interface.verify import verifyObject
 
-from iop.config import LimitsConfig
 from iop.edge.packing import unpack
 from iop.edge.reports import Ended, judge
-from iop.errors import AuthFailed, NoSuchTarget
+from iop.errors import AuthFailed
 from iop.events import ending, output
 from iop.interfaces import IGreeter, ILinkHandler
 from iop.keys import KeyRing, make_key
-from iop.link.limits import default_limits
 from iop.proto.link_pb2 import (
     VERDICT_CANCEL,
     VERDICT_CONTINUE,
@@ -22,14 +19,13 @@ from iop.proto.link_pb2 import (
     Hello,
     RunReport,
 )
-from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, NodeStatus, TargetConfig
+from iop.proto.node_pb2 import NodeStatus
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected
 from iop.records import RunRecord
 from iop.runs import START
 from tests.edge.conftest import (
     PERSON,
     FakeEdge,
-    edge_config,
     entry,
     prompt,
     report,
@@ -64,28 +60,6 @@ def test_a_node_is_placeable_only_after_its_first_status(edge: FakeEdge) -> None
     node.ready()
     assert node.last("run_request")
     assert edge.kinds()[:3] == ["edge_started", "node_up", "run_queued"]
-
-
-def test_the_whole_configuration_carries_the_edges_defaults(make_edge: Any) -> None:
-    edge = make_edge(entry("n1", zone="a"))
-    edge.service.reload(edge_config(entry("n1", zone="a")).__class__(**{
-        **{name: getattr(edge.service._config, name) for name in edge.service._config.__struct_fields__},
-        "limits": LimitsConfig(run_s=60)}), edge.service.keyring)
-    payload = edge.node(ready=False).last("node_config_payload")
-    assert payload.adapters[0].targets[0].limits.run_s == 60 and dict(payload.labels) == {"zone": "a"}
-
-
-def test_faults_of_a_configuration_are_shown_and_explain_a_missing_target(edge: FakeEdge) -> None:
-    node = edge.node()
-    fault = ConfigFault(path="adapters/cli/targets/fix/argv", code="policy_denied", reason="sh is not allowed here.")
-    node.send("config_applied", ConfigApplied(revision=2, parts=[
-        ConfigPartApplied(path="adapters/cli", accepted=True, faults=[fault])]))
-    assert edge.service.node("n1").config_faults == ["adapters/cli/targets/fix/argv: sh is not allowed here."]
-    assert edge.kinds()[-1] == "config_rejected"
-    with pytest.raises(Exception, match="sh is not allowed here"):
-        edge.submit(prompt("fix", adapter="cli"))
-    node.send("config_applied", ConfigApplied(revision=3, parts=[ConfigPartApplied(path="adapters/cli", accepted=True)]))
-    assert edge.service.node("n1").config_faults == []
 
 
 def test_a_run_goes_on_when_its_node_comes_back_in_time(edge: FakeEdge) -> None:
@@ -208,18 +182,6 @@ def test_a_cancel_while_the_node_is_away_is_its_verdict(edge: FakeEdge) -> None:
     assert verdicts(node)[request.run_id] == (VERDICT_CANCEL, 1)
 
 
-def test_a_cancel_while_the_node_is_away_outlives_the_edge(edge: FakeEdge) -> None:
-    node = edge.node()
-    request, unsent = running(edge, node), running(edge, node)
-    node.pair.cut()
-    for run in (request, unsent):
-        edge.cancel(run.run_id)
-    again = edge.restarted()
-    node = again.node(reports=[report(request, 1, first=2)])
-    assert verdicts(node)[request.run_id] == (VERDICT_CANCEL, 1)
-    assert again.run(unsent.run_id).state == "cancelled"       # its node has lost it
-
-
 def test_a_cancel_is_answered_once_it_is_stored(edge: FakeEdge) -> None:
     request = running(edge, node := edge.node())
     edge.history.held = True
@@ -229,16 +191,6 @@ def test_a_cancel_is_answered_once_it_is_stored(edge: FakeEdge) -> None:
     assert node.last("cancel_request").run_id == request.run_id and not answered.called
     edge.history.commit()
     assert answered.called
-
-
-def test_a_run_that_must_go_to_one_node_still_must_after_a_restart(make_edge: Any) -> None:
-    edge = make_edge(entry("n1"), entry("n2"))
-    edge.node("n1"), edge.node("n2")
-    record = edge.submit(prompt("n2/mock/echo", retry_safe=True))
-    again = edge.restarted()
-    free = again.node("n1")
-    assert again.node("n2").last("run_request").run_id == record.run_id
-    assert free.all("run_request") == []
 
 
 def test_events_of_somebody_elses_run_end_the_link(make_edge: Any) -> None:
@@ -278,94 +230,6 @@ def test_verdicts_on_runs_that_are_not_live() -> None:
     assert judge("n1", said, None, Ended(record, 4)).verdict == VERDICT_FENCED
     said.attempt = 3
     assert judge("n1", said, None, Ended(record, 4)).verdict == VERDICT_UNKNOWN
-
-
-def test_an_edge_that_starts_again_takes_up_what_was_open(edge: FakeEdge) -> None:
-    node = edge.node(told=status(concurrency=2))
-    request = running(edge, node, "a")
-    lost = edge.submit()
-    waiting = edge.submit()
-    assert waiting.state == "queued"
-    again = edge.restarted()
-    assert again.run(request.run_id).state == "disconnected"
-    assert again.service.health()["runs_open"] == 3
-    node = again.node(reports=[report(request, 3)], told=status(concurrency=2))
-    assert verdicts(node)[request.run_id] == (VERDICT_CONTINUE, 2)
-    node.emit(request, 2, output("a"), output("b"), ending("completed", Outcome(code="ok")))
-    assert again.run(request.run_id).state == "completed"
-    cursor = result_of(again.service.cursor(request.run_id, START))
-    assert texts(result_of(cursor.take(1 << 20))) == ["a", "b"]
-    # The one that its node does not know is sent again; the one that ended made room for the one that waited.
-    assert [request.run_id for request in node.all("run_request")] == [lost.run_id, waiting.run_id]
-    assert [again.run(run.run_id).state for run in (lost, waiting)] == ["placed", "placed"]
-
-
-def test_an_edge_that_starts_again_waits_only_so_long(edge: FakeEdge) -> None:
-    node = edge.node()
-    request = running(edge, node)
-    waiting = edge.submit(prompt(labels={"gpu": "yes"}))
-    again = edge.restarted()
-    again.clock.advance(601)
-    assert again.run(request.run_id).outcome_code == "node_lost"
-    assert again.run(waiting.run_id).outcome_code == "no_node"
-
-
-def test_a_reload_sends_only_what_changed_and_leaves_work_alone(edge: FakeEdge) -> None:
-    node = edge.node()
-    request = running(edge, node, "a")
-    sent = len(node.all("node_config_payload"))
-    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
-    assert len(node.all("node_config_payload")) == sent
-    changed = entry("n1", zone="b")
-    changed.adapters.append(AdapterConfig(adapter="cli", targets=[TargetConfig(name="fix")]))
-    edge.service.reload(edge_config(changed), edge.service.keyring)
-    payload = node.last("node_config_payload")
-    assert (payload.whole, [one.adapter for one in payload.adapters]) == (False, ["cli"])
-    assert dict(payload.labels) == {"zone": "b"}
-    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
-    assert list(node.last("node_config_payload").removed_adapters) == ["cli"]
-    node.emit(request, 3, ending("completed", Outcome(code="ok")))
-    assert edge.run(request.run_id).state == "completed"
-
-
-def test_a_node_that_is_gone_from_the_configuration_is_forgotten_once_nothing_is_left_of_it(make_edge: Any) -> None:
-    edge = make_edge(entry("n1"), entry("ghost", "boo"), entry("busy", "work"), entry("kept", "some"))
-    busy = edge.node("busy", told=status("work"))
-    request = running(edge, busy, target="work")
-    busy.pair.cut()
-    edge.node("kept", told=status("some"))
-    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
-    assert [node.node_id for node in edge.service.nodes()] == ["busy", "kept", "n1"]
-    with pytest.raises(NoSuchTarget):
-        edge.submit(prompt("boo"))
-    busy = edge.node("busy", reports=[report(request, 1, first=2)])
-    busy.emit(request, 2, ending("completed", Outcome(code="ok")))
-    busy.pair.cut()
-    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
-    assert [node.node_id for node in edge.service.nodes()] == ["kept", "n1"]
-
-
-def test_a_node_that_is_forgotten_while_it_is_greeted_is_known_all_the_same(make_edge: Any) -> None:
-    edge = make_edge(entry("n1"), entry("late"))
-    handler = edge.handler_for(Hello(peer_id="late"))
-    edge.service.reload(edge_config(entry("n1")), edge.service.keyring)
-    handler.link_up(SimpleNamespace(remote="memory", epoch=1, limits=default_limits()))
-    assert edge.service.node("late").state == "up"
-
-
-def test_a_key_that_is_taken_away_closes_its_link(edge: FakeEdge) -> None:
-    node = edge.node()
-    edge.service.reload(edge_config(entry("n1")), KeyRing([]))
-    node.pair.pump()
-    assert "auth_failed" in str(node.down)
-
-
-def test_a_key_that_comes_to_its_end_closes_its_link(edge: FakeEdge) -> None:
-    node = edge.node()
-    edge.service.keyring = KeyRing([])
-    edge.clock.advance(1)
-    node.pair.pump()
-    assert node.down is not None
 
 
 def test_frames_of_a_superseded_link_do_nothing(edge: FakeEdge) -> None:
