@@ -13,12 +13,11 @@ from iop.errors import AuthFailed, HistoryUnavailable
 from iop.interfaces import IGreeter
 from iop.link.errors import LinkRefused
 from iop.link.frames import pack
-from iop.link.gate import Gate, source_of
 from iop.link.limits import default_limits
 from iop.link.listen import LinkListener
 from iop.link.peers import Peers
 from iop.link.seal import sealed
-from iop.proto.link_pb2 import Frame, Hello, Ping
+from iop.proto.link_pb2 import Frame, Hello
 from iop.testing.links import LinkPair, OpenGreeter, Recorder, Wire
 
 
@@ -168,15 +167,6 @@ def test_a_source_is_free_again_when_its_connections_are_gone():
     assert world.clock.getDelayedCalls() == [] and not world.listener.refused
 
 
-@pytest.mark.parametrize(("host", "source"), [
-    ("192.0.2.7", "192.0.2.7"), ("127.3.0.1", None), ("::1", None), ("::ffff:127.0.0.1", None),
-    ("::ffff:192.0.2.7", "192.0.2.7"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"), ("fe80::1%eth0", "fe80::/64"),
-    ("a socket", "a socket"),
-])
-def test_a_source_is_an_ipv4_address_or_a_64_of_ipv6(host, source):
-    assert source_of(host) == source
-
-
 @pytest.mark.parametrize(("error", "code", "retry_s"), [
     (AuthFailed(), "auth_failed", 60),
     (HistoryUnavailable(), "history_unavailable", 60),
@@ -287,14 +277,6 @@ def test_stop_with_nothing_open_fires_at_once():
     assert World().listener.stop().called
 
 
-def test_the_gate_counts_down():
-    gate = Gate(lambda: 0.0, 2, 1)
-    assert gate.enter("a") == "" and gate.enter("a") == "too_many_from_source"
-    gate.leave("a")
-    assert gate.enter("a") == "" and gate.enter("b") == "" and gate.enter("c") == "too_many_connections"
-    assert gate.inside == 2
-
-
 def test_a_source_that_sends_garbage_is_kept_out_for_30_s_and_others_are_not():
     world = World()
     far, other = IPv4Address("TCP", "192.0.2.7", 5), IPv4Address("TCP", "192.0.2.8", 5)
@@ -313,125 +295,6 @@ def test_garbage_from_this_machine_keeps_nobody_out():
         world.pump()
     assert world.connect() is not None
 
-
-def test_penalties_add_up_before_they_act_and_have_an_end():
-    now = [0.0]
-    gate = Gate(lambda: now[0])
-    for _ in range(2):
-        gate.punish("a", "auth_failed")
-        assert gate.enter("a") == ""
-        gate.leave("a")
-    gate.punish("a", "auth_failed")
-    assert gate.enter("a") == "penalty"
-    for _ in range(1000):
-        gate.punish("a", "frame_too_large")
-    now[0] = 599
-    assert gate.enter("a") == "penalty"
-    now[0] = 601
-    assert gate.enter("a") == ""
-
-
-def test_a_million_sources_do_not_fill_the_memory_of_the_gate():
-    now = [0.0]
-    gate = Gate(lambda: now[0])
-    for number in range(50_000):
-        gate.punish(str(number), "frame_too_large")
-    assert len(gate._penalties) == 10_000
-    now[0] = 31
-    gate.punish("late", "frame_too_large")
-    assert len(gate._penalties) == 1
-
-
-# --- the same id twice ------------------------------------------------------------------------------------------------
-
-
-class Twins:
-    """Two pairs of the same node id."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.peers = Peers(self.clock, epoch=41)
-        self.old_role, self.new_role = Recorder(), Recorder()
-        self.old = LinkPair(self.old_role, Recorder(), self.clock, peers=self.peers)
-        self.new = LinkPair(self.new_role, Recorder(), self.clock, peers=self.peers, greet=False)
-        self.refusals: list[LinkRefused] = []
-        self.new.dialing._on_failure = self.refusals.append
-
-    def elapse(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        for _ in range(5):
-            self.new.pump()
-            self.old.pump()
-
-
-def test_a_newcomer_is_refused_while_the_old_link_answers():
-    twins = Twins()
-    for _ in range(3):
-        twins.elapse(0)
-    assert twins.refusals[0].code == "duplicate_node" and twins.refusals[0].retry_after_s >= 30
-    assert twins.old_role.kinds == ["link_up"] and twins.new_role.kinds == []
-    assert twins.peers.get("node-1") is twins.old.listener
-    assert twins.new.factory.refused["duplicate_node"] == 1
-
-
-def test_a_newcomer_takes_the_place_of_a_link_that_does_not_answer():
-    twins = Twins()
-    order = []
-    twins.old_role.link_down = lambda link, reason: order.append(("down", twins.peers.get("node-1")))
-    twins.new_role.link_up = lambda link: order.append(("up", link.epoch))
-    twins.old.wire.stopped = True
-    twins.elapse(0)
-    twins.elapse(1.9)
-    assert order == []
-    twins.elapse(0.2)
-    assert order == [("down", None), ("up", 43)]
-    assert twins.peers.get("node-1") is twins.new.listener
-    assert twins.old.listener.transport.ending is not None or twins.old.listener.transport.disconnected
-
-
-def test_late_frames_of_a_dead_link_are_no_answer():
-    twins = Twins()
-    twins.old.wire.stopped = True
-    twins.elapse(0)
-    twins.old.listener.dataReceived(b"\0\0\0\x04" + pack("ping", Ping(nonce=1)))
-    twins.elapse(2.1)
-    assert twins.new_role.kinds == ["link_up"]
-
-
-def test_a_third_newcomer_is_refused_while_the_old_link_is_asked():
-    twins = Twins()
-    twins.old.wire.stopped = True
-    twins.elapse(0)
-    third = LinkPair(Recorder(), Recorder(), twins.clock, peers=twins.peers)
-    assert third.factory.refused["duplicate_node"] == 1
-    twins.elapse(2.1)
-    assert twins.new_role.kinds == ["link_up"]
-
-
-def test_a_newcomer_is_let_in_at_once_when_the_old_link_goes_while_it_is_asked():
-    twins = Twins()
-    twins.old.wire.stopped = True
-    twins.elapse(0)
-    twins.old.cut()
-    twins.elapse(0)
-    assert twins.new_role.kinds == ["link_up"] and twins.old_role.kinds == ["link_up", "link_down"]
-
-
-def test_a_newcomer_that_leaves_while_the_old_link_is_asked_harms_nothing():
-    twins = Twins()
-    twins.elapse(0)
-    twins.new.cut()
-    for _ in range(3):
-        twins.elapse(1)
-    assert twins.old_role.kinds == ["link_up"] and twins.peers.get("node-1") is twins.old.listener
-
-
-def test_a_link_that_is_closing_does_not_keep_a_newcomer_out():
-    twins = Twins()
-    twins.old.wire.stopped = True
-    twins.old.listener.close("stopping", "")
-    twins.elapse(0)
-    assert twins.new_role.kinds == ["link_up"] and twins.old_role.kinds == ["link_up", "link_down"]
 
 
 def test_a_hello_that_was_damaged_on_its_way_is_no_fault_of_the_peer_which_may_come_again_at_once():
