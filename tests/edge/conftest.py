@@ -22,6 +22,7 @@ from iop.proto.node_pb2 import AdapterConfig, AdapterState, ConfigApplied, NodeS
 from iop.proto.run_pb2 import EventBatch, Outcome, RunAccepted, RunRequest, RuntimeEvent, Source
 from iop.testing.history import FakeHistory
 from iop.testing.links import LinkPair
+from tests.edge.management import World
 
 PERSON = Source(face="http", principal="anna", request_id="r1")
 
@@ -225,3 +226,9 @@ def two(make_edge: Callable[..., FakeEdge]) -> tuple[FakeEdge, FakeNode, FakeNod
     """qwen is o/small on n1 and v/big on n2, one run at a time on each."""
     edge = make_edge()
     return edge, edge.node("n1", told=offering(("o", "small"))), edge.node("n2", told=offering(("v", "big")))
+
+
+@pytest.fixture
+def world() -> World:
+    """The management API over the fake edge of iop.testing."""
+    return World()
