@@ -8,8 +8,9 @@ from __future__ import annotations
 FACTS: dict[str, dict[str, tuple[str, ...]]] = {
     "decisions": {
         "who leaves stops its run, on every API": (
-            "test_a_client_that_leaves_stops_its_run", "test_closing_its_stream_stops_the_run", "test_a_client_that_leaves_stops_its_response",
-            "test_leaving_stops_the_run", "test_a_codex_that_is_stopped_stops_its_run"),
+            "test_a_client_that_leaves_stops_its_run", "test_closing_its_stream_stops_the_run",
+            "test_a_client_that_leaves_stops_its_response", "test_leaving_stops_the_run",
+            "test_a_codex_that_is_stopped_stops_its_run"),
         "a cancel reaches the backend in every phase": (
             "test_a_stop_closes_the_connection_in_every_phase", "test_a_stop_closes_the_connection_of_every_api",
             "test_a_cancel_while_it_loads_gives_the_slot_back_at_once", "test_cancel_works_in_every_phase_and_twice",
