@@ -39,6 +39,7 @@ def edge_commands(edge: IEdgeService) -> CommandTable:
     _node_commands(table, edge)
     _run_commands(table, edge)
     _look_commands(table, edge)
+    _event_commands(table, edge)
     _session_commands(table, edge)
 
     @table.completer("node")
@@ -164,6 +165,8 @@ def _look_commands(table: CommandTable, edge: IEdgeService) -> None:
         query = UsageQuery(by=groupings(by), since_us=since_us(since))
         return {"usage": [row.as_dict(GROUPINGS) for row in await edge.usage(query)]}
 
+
+def _event_commands(table: CommandTable, edge: IEdgeService) -> None:
     @table.command(scope="runs:read", text=rendering.findings_text, exit_code=verified)
     async def verify(caller: Caller, run: str) -> dict[str, Any]:
         """Recompute from history whether it has a run whole.
