@@ -12,20 +12,10 @@ from iop.errors import NoSuchTarget
 from iop.events import ending
 from iop.keys import KeyRing
 from iop.link.limits import default_limits
-from iop.proto.link_pb2 import (
-    Hello,
-)
+from iop.proto.link_pb2 import Hello
 from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, ConfigPartApplied, TargetConfig
 from iop.proto.run_pb2 import Outcome
-from tests.edge.conftest import (
-    FakeEdge,
-    edge_config,
-    entry,
-    prompt,
-    report,
-    running,
-    status,
-)
+from tests.edge.conftest import FakeEdge, edge_config, entry, prompt, report, running, status
 
 
 def test_the_whole_configuration_carries_the_edges_defaults(make_edge: Any) -> None:

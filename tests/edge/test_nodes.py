@@ -11,30 +11,12 @@ from iop.errors import AuthFailed
 from iop.events import ending, output
 from iop.interfaces import IGreeter, ILinkHandler
 from iop.keys import KeyRing, make_key
-from iop.proto.link_pb2 import (
-    VERDICT_CANCEL,
-    VERDICT_CONTINUE,
-    VERDICT_FENCED,
-    VERDICT_UNKNOWN,
-    Hello,
-    RunReport,
-)
+from iop.proto.link_pb2 import VERDICT_CANCEL, VERDICT_CONTINUE, VERDICT_FENCED, VERDICT_UNKNOWN, Hello, RunReport
 from iop.proto.node_pb2 import NodeStatus
 from iop.proto.run_pb2 import EventBatch, Outcome, RunRejected
 from iop.records import RunRecord
 from iop.runs import START
-from tests.edge.conftest import (
-    PERSON,
-    FakeEdge,
-    entry,
-    prompt,
-    report,
-    result_of,
-    running,
-    status,
-    texts,
-    verdicts,
-)
+from tests.edge.conftest import PERSON, FakeEdge, entry, prompt, report, result_of, running, status, texts, verdicts
 
 
 def test_the_greeter_lets_in_only_the_owner_of_a_token(edge: FakeEdge) -> None:

@@ -5,23 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from iop.events import ending, output
-from iop.proto.link_pb2 import (
-    VERDICT_CANCEL,
-    VERDICT_CONTINUE,
-)
+from iop.proto.link_pb2 import VERDICT_CANCEL, VERDICT_CONTINUE
 from iop.proto.run_pb2 import Outcome
 from iop.runs import START
-from tests.edge.conftest import (
-    FakeEdge,
-    entry,
-    prompt,
-    report,
-    result_of,
-    running,
-    status,
-    texts,
-    verdicts,
-)
+from tests.edge.conftest import FakeEdge, entry, prompt, report, result_of, running, status, texts, verdicts
 
 
 def test_a_cancel_while_the_node_is_away_outlives_the_edge(edge: FakeEdge) -> None:

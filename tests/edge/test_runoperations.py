@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iop.errors import (
-    Conflict,
-    HistoryUnavailable,
-    NoSuchRun,
-)
+from iop.errors import Conflict, HistoryUnavailable, NoSuchRun
 from iop.events import ending, started
 from iop.proto.run_pb2 import Outcome
 from tests.edge.conftest import PERSON, FakeEdge, result_of, status

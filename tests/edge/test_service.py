@@ -6,13 +6,7 @@ import pytest
 from zope.interface.verify import verifyObject
 
 from iop.edge import acks
-from iop.errors import (
-    Conflict,
-    Draining,
-    InvalidRequest,
-    NoSuchNode,
-    NoSuchRun,
-)
+from iop.errors import Conflict, Draining, InvalidRequest, NoSuchNode, NoSuchRun
 from iop.events import started
 from iop.interfaces import IEdgeService
 from iop.link.errors import LinkDown

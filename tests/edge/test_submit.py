@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from iop.errors import (
-    Conflict,
-    HistoryUnavailable,
-    InvalidRequest,
-    NoSuchTarget,
-)
+from iop.errors import Conflict, HistoryUnavailable, InvalidRequest, NoSuchTarget
 from iop.proto.run_pb2 import Limits, RunRequest
 from tests.edge.conftest import FakeEdge, entry, prompt, status
 

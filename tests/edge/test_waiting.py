@@ -8,9 +8,7 @@ import pytest
 
 from iop.config import QueueConfig
 from iop.edge import dispatch, runs, submit
-from iop.errors import (
-    QueueFull,
-)
+from iop.errors import QueueFull
 from iop.events import now_us
 from iop.proto.run_pb2 import Limits, RunRejected
 from iop.runs import START
