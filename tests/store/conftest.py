@@ -8,13 +8,31 @@ from typing import Any
 
 import pytest
 import pytest_twisted
-from sqlalchemy import Connection
+from sqlalchemy import Connection, create_engine
 from twisted.internet import reactor
 
+from iop.records import RunRecord
+from iop.runs import new_run_id
 from iop.store.engine import make_engine, parse_url
 from iop.store.history import History
 from iop.store.migrate import migrate
 from iop.store.work import Pages
+
+
+def a_run(run_id: str = "", **fields: Any) -> RunRecord:
+    """A row of a run that waits."""
+    values = {"state": "queued", "adapter": "mock", "target": "echo", "created_us": 1_000_000} | fields
+    return RunRecord(run_id=run_id or new_run_id(), **values)
+
+
+def rows_of(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of one statement in another connection."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        result = connection.exec_driver_sql(statement)
+        rows = [tuple(row) for row in result] if result.returns_rows else []
+    engine.dispose()
+    return rows
 
 
 def ask(reading: Pages) -> Any:

@@ -8,22 +8,18 @@ from pytest_twisted import ensureDeferred
 from twisted.internet import defer, reactor
 from zope.interface.verify import verifyObject
 
-from iop.errors import Conflict, HistoryUnavailable, InvalidRequest, NoSuchRun
+from iop.errors import HistoryUnavailable, InvalidRequest, NoSuchRun
 from iop.interfaces import IHistory
 from iop.proto import node_pb2, run_pb2
 from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
-from iop.runs import START, EventId, new_run_id
+from iop.runs import START, new_run_id
 from iop.store import tables
 from iop.store.history import History
+from tests.store.conftest import a_run, rows_of
 
 DAY_US = 24 * 3600 * 1_000_000
 NASTY = "a\x00b\ud800c\u2028\x1bé"
 CLEANED = "a\ufffdb\ufffdc\u2028\x1bé"
-
-
-def a_run(run_id: str = "", **fields) -> RunRecord:
-    values = {"state": "queued", "adapter": "mock", "target": "echo", "created_us": 1_000_000} | fields
-    return RunRecord(run_id=run_id or new_run_id(), **values)
 
 
 def test_a_run_has_a_column_for_each_field_of_its_record() -> None:
@@ -119,137 +115,6 @@ async def test_a_key_is_free_again_after_a_day(history) -> None:
     assert (await history.run(first.run_id)).idempotency_key is None
     third = await history.create_run(a_run(principal="ann", idempotency_key="k", created_us=second.created_us + 1))
     assert third.run_id == second.run_id
-
-
-# --- batches ---
-
-
-@ensureDeferred
-async def test_batches_come_back_whole_and_in_order(history) -> None:
-    run_id = new_run_id()
-    rows = [(1, 1, 3, b"a" * 10), (1, 4, 4, b"b" * 10), (1, 5, 9, b"c" * 10), (2, 1, 1, b"d" * 10)]
-    await defer.gatherResults([history.append([BatchRow(run_id, *row)]) for row in rows])
-    await history.append([BatchRow(new_run_id(), 1, 1, 1, b"of another run")])
-
-    async def behind(attempt: int, seq: int, limit: int = 1000) -> bytes:
-        return b"".join(packed[:1] for packed in await history.batches(run_id, EventId(attempt, seq), limit))
-
-    assert await behind(0, 0) == b"abcd"
-    assert await behind(1, 2) == b"abcd"       # the first begins before, for the reader to trim
-    assert await behind(1, 3) == b"bcd"
-    assert await behind(1, 4) == b"cd"
-    assert await behind(1, 8) == b"cd"
-    assert await behind(1, 9) == b"d"
-    assert await behind(1, 100) == b"d"
-    assert await behind(2, 1) == b""
-    assert await behind(0, 0, 1) == b"a"
-    assert await behind(0, 0, 10) == b"a"
-    assert await behind(0, 0, 11) == b"ab"
-    assert await history.committed(run_id, 1) == 9
-    assert await history.committed(run_id, 2) == 1
-    assert await history.committed(run_id, 3) == 0
-
-
-@ensureDeferred
-async def test_many_batches_come_in_pages(history) -> None:
-    run_id = new_run_id()
-    count = 1000
-    await defer.gatherResults([history.append([BatchRow(run_id, 1, seq, seq, b"%06d" % seq)])
-                               for seq in range(1, count + 1)])
-    found, after = [], START
-    while page := await history.batches(run_id, after, 6 * 300):
-        found += page
-        after = EventId(1, int(page[-1]))
-    assert found == [b"%06d" % seq for seq in range(1, count + 1)]
-
-
-@ensureDeferred
-async def test_a_batch_may_be_a_megabyte(history) -> None:
-    run_id = new_run_id()
-    packed = bytes(range(256)) * 4096
-    await defer.gatherResults([history.append([BatchRow(run_id, 1, seq, seq, packed)]) for seq in range(1, 6)])
-    assert await history.batches(run_id, START, 2 * len(packed)) == [packed] * 2
-
-
-@ensureDeferred
-async def test_the_same_batch_again_is_dropped(history) -> None:
-    run_id = new_run_id()
-    await defer.gatherResults([history.append([BatchRow(run_id, 1, 1, 2, b"x")]) for _ in range(2)])
-    await history.append([BatchRow(run_id, 1, 1, 2, b"x")])
-    assert await history.batches(run_id, START, 100) == [b"x"]
-
-
-@ensureDeferred
-async def test_another_batch_under_the_same_number_is_a_conflict_and_harms_no_other(history) -> None:
-    run_id = new_run_id()
-    record = a_run(run_id)
-    await history.create_run(record)
-    await history.append([BatchRow(run_id, 1, 1, 2, b"x")])
-    wrong = history.append([BatchRow(run_id, 1, 1, 5, b"y", {"state": "failed"})])
-    right = history.append([BatchRow(run_id, 1, 3, 3, b"z", {"attempt": 1})])
-    with pytest.raises(Conflict):
-        await wrong
-    await right
-    assert await history.batches(run_id, START, 100) == [b"x", b"z"]
-    stored = await history.run(run_id)
-    assert (stored.state, stored.attempt) == ("queued", 1)
-
-
-@ensureDeferred
-async def test_one_write_may_have_batches_of_many_runs(history) -> None:
-    records = [a_run(), a_run()]
-    for record in records:
-        await history.create_run(record)
-    one, other = (record.run_id for record in records)
-    await history.append([BatchRow(one, 1, 1, 2, b"a"), BatchRow(other, 1, 1, 1, b"b", {"state": "running"}),
-                              BatchRow(one, 1, 3, 3, b"c", {"attempt": 1})])
-    assert [await history.batches(run_id, START, 100) for run_id in (one, other)] == [[b"a", b"c"], [b"b"]]
-    assert ((await history.run(one)).attempt, (await history.run(other)).state) == (1, "running")
-
-
-@ensureDeferred
-async def test_a_conflict_among_many_batches_keeps_the_others(history) -> None:
-    run_id, other = new_run_id(), new_run_id()
-    await history.append([BatchRow(run_id, 1, 1, 2, b"x")])
-    with pytest.raises(Conflict):
-        await history.append([BatchRow(run_id, 1, 1, 5, b"y"), BatchRow(other, 1, 1, 1, b"z")])
-    assert [await history.batches(one, START, 100) for one in (run_id, other)] == [[b"x"], [b"z"]]
-
-
-@ensureDeferred
-async def test_a_batch_and_the_end_of_its_run_are_one_transaction(history) -> None:
-    record = a_run()
-    await history.create_run(record)
-    changes = {"state": "completed", "ended_us": 9, "outcome": b"\x00o"}
-    await history.append([BatchRow(record.run_id, 1, 1, 1, b"x", changes)])
-    stored = await history.run(record.run_id)
-    assert (stored.state, stored.ended_us, stored.outcome) == ("completed", 9, b"\x00o")
-
-
-@ensureDeferred
-async def test_late_batches_are_kept_apart(history, url) -> None:
-    run_id = new_run_id()
-    await history.append_late(run_id, 1, 1, 2, b"late")
-    await history.append_late(run_id, 1, 1, 2, b"late")
-    assert await history.batches(run_id, START, 100) == []
-    assert rows_of(url, "SELECT run_id, last_seq, packed FROM late") == [(run_id, 2, b"late")]
-
-
-@ensureDeferred
-async def test_what_can_never_be_stored_fails_alone(history) -> None:
-    run_id = new_run_id()
-    writes = [history.append([BatchRow(run_id, 1, seq, seq, b"x")]) for seq in (1, 2)]
-    bad = history.append([BatchRow(run_id, 1, 1 << 70, 1 << 70, b"too far")])
-    writes += [history.append([BatchRow(run_id, 1, seq, seq, b"x")]) for seq in (3, 4)]
-    worse = history.update_run(run_id, {"created_us": 1 << 70})
-    with pytest.raises(Conflict):
-        await bad
-    with pytest.raises(Conflict):
-        await worse
-    await defer.gatherResults(writes)
-    assert await history.committed(run_id, 1) == 4
-    assert history.available
-    assert history.backlog() == 0
 
 
 # --- the list of runs ---
@@ -406,15 +271,3 @@ async def test_a_commit_answers_all_its_writes_in_one_call_of_the_reactor(url) -
     await defer.gatherResults([history.append([BatchRow("r", 1, seq, seq, b"x")]) for seq in range(1, 1001)])
     assert counting.calls - before <= 20
     await history.close()
-
-
-def rows_of(url: str, statement: str) -> list[tuple]:
-    """The rows of one statement in another connection."""
-    from sqlalchemy import create_engine
-
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        result = connection.exec_driver_sql(statement)
-        rows = [tuple(row) for row in result] if result.returns_rows else []
-    engine.dispose()
-    return rows
