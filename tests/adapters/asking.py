@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from twisted.internet.task import Clock
 
 from iop.adapters import openai
 from tests.adapters.kit import Started, Tools, target, until
-from tests.adapters.upstream import Call, Upstream
+from tests.adapters.upstream import Call, Upstream, delta
+
+MODELS = b'{"data":[{"id":"m","max_model_len":4096}]}'
+RESPONSES = {"model": "alias", "input": "hi", "stream": True}
+MESSAGES = {"model": "alias", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+BODIES: dict[str, dict[str, Any]] = {
+    "responses": RESPONSES, "messages": MESSAGES, "completions": {"model": "alias", "prompt": "hi", "stream": True}}
 
 
 class Asked:
@@ -33,3 +40,28 @@ class Asked:
             assert word in outcome.message
         assert outcome.upstream_status == status
         return outcome
+
+
+def started_with_words(call: Call) -> None:
+    call.stream_head()
+    call.words("Hello", " world")
+
+
+def response(asked: Asked) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(asked.run.sink.events[0].started.response)
+    return found
+
+
+def raws(asked: Asked) -> bytes:
+    return b"".join(event.raw for event in asked.run.sink.events)
+
+
+async def told_as_a_chat(asked: Asked, call: Call) -> None:
+    assert asked.upstream.requests[-1][0] == "POST /v1/chat/completions HTTP/1.1"
+    call.stream_head()
+    call.words("Hel", "lo")
+    call.end()
+    kind, outcome = await asked.run.ended()
+    assert (kind, outcome.usage.total_tokens) == ("completed", 5), outcome
+    assert asked.run.sink.text() == "Hello" and response(asked)["api"] == "chat/completions"
+    assert raws(asked).startswith(json.dumps(delta("Hel")).encode())
