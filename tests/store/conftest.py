@@ -13,6 +13,7 @@ from twisted.internet import reactor
 
 from iop.records import RunRecord
 from iop.runs import new_run_id
+from iop.store import engine, store, worker
 from iop.store.engine import make_engine, parse_url
 from iop.store.history import History
 from iop.store.migrate import migrate
@@ -27,11 +28,11 @@ def a_run(run_id: str = "", **fields: Any) -> RunRecord:
 
 def rows_of(url: str, statement: str) -> list[tuple[Any, ...]]:
     """The rows of one statement in another connection."""
-    engine = create_engine(url)
-    with engine.begin() as connection:
+    other = create_engine(url)
+    with other.begin() as connection:
         result = connection.exec_driver_sql(statement)
         rows = [tuple(row) for row in result] if result.returns_rows else []
-    engine.dispose()
+    other.dispose()
     return rows
 
 
@@ -60,10 +61,19 @@ def connection(url: str) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same waits for a database that is away, shorter."""
+    monkeypatch.setattr(store, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(worker, "LAST_RETRY_S", 0.1)
+    monkeypatch.setattr(worker, "CLOSE_PATIENCE_S", 0.5)
+    monkeypatch.setattr(engine, "_SQLITE_SETTINGS", (*engine._SQLITE_SETTINGS, "PRAGMA busy_timeout=50"))
+
+
 @pytest_twisted.async_yield_fixture
 async def history(url: str) -> AsyncIterator[History]:
     """One that is open."""
-    store = History(url, reactor)
-    await store.open()
-    yield store
-    await store.close()
+    opened = History(url, reactor)
+    await opened.open()
+    yield opened
+    await opened.close()

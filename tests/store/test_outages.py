@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from pytest_twisted import ensureDeferred
@@ -17,55 +16,19 @@ from twisted.internet import defer, reactor, task, threads
 from iop.errors import ConfigError, HistoryUnavailable
 from iop.proto import node_pb2, run_pb2
 from iop.proto.link_pb2 import Frame
-from iop.records import BatchRow, RunQuery, RunRecord, SessionRecord
+from iop.records import BatchRow, RunQuery, SessionRecord
 from iop.runs import START, new_run_id
-from iop.store import engine, store, worker
+from iop.store import engine, worker
 from iop.store.history import History
+from tests.store.conftest import a_run
+from tests.store.outages import number, opened, until, watch
 
-
-def a_run(**fields) -> RunRecord:
-    return RunRecord(run_id=new_run_id(), state="queued", adapter="mock", target="echo", created_us=1, **fields)
+pytestmark = pytest.mark.usefixtures("hasty")
 
 
 def noise(seq: int) -> bytes:
     """What takes its room on disk, however it is packed; its own for each number."""
     return random.Random(seq).randbytes(4000)
-
-
-def number(seq: int) -> bytes:
-    return b"%08d" % seq
-
-
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch) -> None:
-    """The same waits, shorter."""
-    monkeypatch.setattr(store, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(worker, "LAST_RETRY_S", 0.1)
-    monkeypatch.setattr(worker, "CLOSE_PATIENCE_S", 0.5)
-    monkeypatch.setattr(engine, "_SQLITE_SETTINGS", (*engine._SQLITE_SETTINGS, "PRAGMA busy_timeout=50"))
-
-
-async def until(condition, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await task.deferLater(reactor, 0.01)
-
-
-def watch(history: History) -> list[bool]:
-    """`available` whenever it has changed."""
-    changes: list[bool] = []
-
-    class Watched(store.Store):
-        """The store of this history from now on."""
-
-        def __setattr__(self, name: str, value: object) -> None:
-            if name == "available" and value is not self.available:
-                changes.append(bool(value))
-            super().__setattr__(name, value)
-
-    history._store.__class__ = Watched
-    return changes
 
 
 class Lock:
@@ -83,12 +46,6 @@ class Lock:
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "history.db"
-
-
-async def opened(url: str) -> History:
-    history = History(url, reactor)
-    await history.open()
-    return history
 
 
 @ensureDeferred
@@ -340,107 +297,6 @@ async def test_a_database_that_becomes_read_only_recovers(path, monkeypatch) -> 
     await history.close()
 
 
-# --- PostgreSQL ---
-
-
-@pytest.mark.parametrize("state", ["53100", "25006", "57P03"])
-@ensureDeferred
-async def test_a_server_that_is_full_or_read_only_or_not_ready_recovers(postgresql, postgresql_url, state) -> None:
-    history = await opened(postgresql_url)
-    changes = watch(history)
-    for statement in (
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$",
-            "CREATE TRIGGER refuse BEFORE INSERT ON batches FOR EACH STATEMENT EXECUTE FUNCTION refuse()",
-            "CREATE TRIGGER refuse BEFORE INSERT ON runs FOR EACH STATEMENT EXECUTE FUNCTION refuse()"):
-        postgresql.execute(statement, postgresql_url)
-    waiting = history.append([BatchRow("r", 1, 1, 1, b"x")])
-    await until(lambda: changes == [False])
-    with pytest.raises(HistoryUnavailable):
-        await history.create_run(a_run())
-    assert not waiting.called
-    postgresql.execute("DROP FUNCTION refuse() CASCADE", postgresql_url)
-    await waiting
-    assert changes == [False, True]
-    assert await history.committed("r", 1) == 1
-    await history.close()
-
-
-@ensureDeferred
-async def test_a_table_that_somebody_locks_makes_batches_wait_and_people_be_told(postgresql_url) -> None:
-    history = await opened(postgresql_url)
-    changes = watch(history)
-    with engine.make_engine(engine.parse_url(postgresql_url)).connect() as connection:
-        connection.exec_driver_sql("BEGIN")
-        connection.exec_driver_sql("LOCK TABLE batches, runs IN ACCESS EXCLUSIVE MODE")
-        waiting = history.append([BatchRow("r", 1, 1, 1, b"x")])
-        with pytest.raises(HistoryUnavailable):
-            await history.create_run(a_run())
-        assert not waiting.called and changes == [False]
-        connection.exec_driver_sql("ROLLBACK")
-    await waiting
-    assert changes == [False, True]
-    assert await history.committed("r", 1) == 1
-    await history.close()
-
-
-@pytest.fixture
-def server(postgresql):
-    """The server, if it is ours to stop; it runs again afterwards."""
-    if not postgresql.ours:
-        pytest.skip("the server is not ours to stop")
-    yield postgresql
-    if not postgresql.running:
-        postgresql.start()
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-@ensureDeferred
-async def test_a_server_restarted_in_mid_stream_loses_and_doubles_nothing(server, postgresql_url, how) -> None:
-    history = await opened(postgresql_url)
-    changes = watch(history)
-    run_id = new_run_id()
-    appended, acknowledged = [], []
-
-    def feed() -> None:
-        for _ in range(20):
-            seq = len(appended) + 1
-            appended.append(history.append([BatchRow(run_id, 1, seq, seq, number(seq), {"output_text": str(seq)})])
-                            .addCallback(lambda _, seq=seq: acknowledged.append(seq)))
-            history.append_event(node_pb2.EdgeNodeEvent(kind=f"e{seq}"))
-
-    await history.create_run(a_run())
-    await history.create_run(RunRecord(run_id=run_id, state="running", adapter="a", target="t"))
-    feeder = task.LoopingCall(feed)
-    feeder.start(0.005)
-    await until(lambda: len(acknowledged) > 200)
-    await threads.deferToThread(getattr(server, how))
-    await until(lambda: not history.available)
-    with pytest.raises(HistoryUnavailable):
-        await history.create_run(a_run())
-    with pytest.raises(HistoryUnavailable):
-        await history.run(run_id)
-    await threads.deferToThread(server.start)
-    await until(lambda: history.available)
-    count = len(acknowledged)
-    await until(lambda: len(acknowledged) > count + 200)
-    feeder.stop()
-    await defer.gatherResults(appended)
-    assert acknowledged == list(range(1, len(appended) + 1))
-    found = await history.batches(run_id, START, 1 << 30)
-    assert found == [number(seq) for seq in range(1, len(appended) + 1)]
-    assert (await history.run(run_id)).output_text == str(len(appended))
-    assert changes == [False, True]
-    assert len((await history.runs(RunQuery()))[0]) == 2
-    await until(lambda: history.backlog() == 0)
-    kinds, after = [], 0
-    while page := await history.events(after, 1000):
-        kinds += [event.kind for event in page]
-        after = page[-1].event_id
-    assert kinds == [f"e{seq}" for seq in range(1, len(appended) + 1)]
-    await history.close()
-
-
 @ensureDeferred
 async def test_an_answer_to_a_commit_that_was_lost_does_not_double_it(url, monkeypatch) -> None:
     """The database has committed, but says so to nobody."""
@@ -472,29 +328,6 @@ async def test_an_answer_to_a_commit_that_was_lost_does_not_double_it(url, monke
 
 
 @ensureDeferred
-async def test_a_server_that_hangs_is_noticed_and_waited_for(server, postgresql_url) -> None:
-    history = await opened(postgresql_url)
-    changes = watch(history)
-    run = a_run()
-    await history.create_run(run)
-    server.suspend()
-    try:
-        appended = [history.append([BatchRow(run.run_id, 1, seq, seq, number(seq))]) for seq in range(1, 51)]
-        with pytest.raises(HistoryUnavailable):
-            await history.update_run(run.run_id, {"state": "running"})
-        assert not history.available
-        assert not any(deferred.called for deferred in appended)
-    finally:
-        server.resume()
-    await defer.gatherResults(appended)
-    assert await history.committed(run.run_id, 1) == 50
-    await until(lambda: history.backlog() == 0)
-    assert (await history.run(run.run_id)).state == "running"
-    assert changes == [False, True]
-    await history.close()
-
-
-@ensureDeferred
 async def test_a_database_serves_one_process_at_a_time(url, monkeypatch) -> None:
     monkeypatch.setattr("iop.store.store.OPEN_PATIENCE_S", 0.3)
     first, second = await opened(url), History(url, reactor)
@@ -504,19 +337,6 @@ async def test_a_database_serves_one_process_at_a_time(url, monkeypatch) -> None
     third = await opened(url)
     await third.append([BatchRow("r", 1, 1, 1, b"x")])
     await third.close()
-
-
-@ensureDeferred
-async def test_a_server_that_is_not_there_at_the_start_is_waited_for(server, postgresql_url) -> None:
-    server.stop()
-    history = History(postgresql_url, reactor)
-    opening = history.open()
-    await task.deferLater(reactor, 0.3)
-    assert not opening.called
-    await threads.deferToThread(server.start)
-    await opening
-    await history.append([BatchRow("r", 1, 1, 1, b"x")])
-    await history.close()
 
 
 @ensureDeferred
