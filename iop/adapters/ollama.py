@@ -16,7 +16,8 @@ from zope.interface import implementer
 
 from iop.adapters.wire.asked import Asked
 from iop.adapters.wire.context import shown_context
-from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings
+from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory
+from iop.adapters.wire.model_settings import ModelSettings
 from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader, embed_body
 from iop.adapters.wire.ollama_models import Pull, keep

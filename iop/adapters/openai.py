@@ -20,7 +20,8 @@ from iop.adapters.wire.asked import Asked
 from iop.adapters.wire.ceiling import lacks_room, without_ceiling
 from iop.adapters.wire.context import context_tokens
 from iop.adapters.wire.lacking import Lacking
-from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory, ModelSettings, read_model_settings
+from iop.adapters.wire.model_adapter import ModelAdapter, ModelFactory
+from iop.adapters.wire.model_settings import ModelSettings, read_model_settings
 from iop.adapters.wire.passed_headers import passed_headers
 from iop.adapters.wire.readers import readers_of
 from iop.adapters.wire.refusals import lacks_api, refuses_to_stream

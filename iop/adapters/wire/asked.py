@@ -15,8 +15,8 @@ class Reader(Protocol):
     """Makes events of a reply's bytes; raises UpstreamError for what it cannot read or what is not whole.
 
     `done` is the backend's own word that all has come. `fault` is what a reply amounts to behind the events that were
-    returned with it. `heard` grows when a reply says something: comments, pings and empty
-    chunks do not count. `told_as`: the content type to tell of where the backend's own would mislead, else empty.
+    returned with it. `heard` grows when a reply says something: comments, pings and empty chunks do not count. `told_as`:
+    the content type to tell of where the backend's own would mislead, else empty.
     """
 
     media_type: bytes
@@ -33,7 +33,7 @@ class Reader(Protocol):
 
 
 class BaseReader:
-    """What readers share."""
+    """What readers share: the attributes of a Reader, and one media type."""
 
     media_type = b""
     told_as = b""
@@ -61,8 +61,8 @@ class Asked(NamedTuple):
     """`path` is below the URL of the target. `api`: the one that the reply belongs to, where it is not the run's own.
 
     `otherwise(status, body)` is what to ask after that refusal, or None; it may raise an IOPError, which ends the run.
-    `answered()` is called when a reply of 200 has begun. `whole_s`: how long its head may take that
-    comes with the end.
+    `answered()` is called when a reply of 200 has begun. `whole_s`: how long the head of a reply may take that comes with
+    its end; 0: as the target says of all.
     """
 
     path: str

@@ -13,7 +13,7 @@ import msgspec
 from iop.adapters.wire.asked import BaseReader
 from iop.adapters.wire.foreign_json import decode_leniently
 from iop.adapters.wire.lines import EventSplitter
-from iop.adapters.wire.refusals import RETRYABLE, error_sentence, error_status
+from iop.adapters.wire.refusals import error_told
 from iop.errors import UpstreamError
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
@@ -95,13 +95,6 @@ def read_usage(usage: Usages) -> Usage:
     return Usage(prompt_tokens=max(0, prompt), completion_tokens=max(0, completion),
                  total_tokens=max(0, usage.total_tokens or prompt + completion),
                  cached_tokens=max(0, (details.cached_tokens or 0) if details else 0))
-
-
-def error_told(opening: str, error: object, payload: bytes) -> UpstreamError:
-    """An error that came with a status of 200; it can be tried again where its own status says so."""
-    status = error_status(error)
-    return UpstreamError(f"{opening} {error_sentence(error)}".strip(), status=status, body=payload[:65536],
-                         retryable=status in RETRYABLE)
 
 
 class StreamReader(BaseReader):

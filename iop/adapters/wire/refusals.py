@@ -6,6 +6,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from iop.errors import UpstreamError
 from iop.events import now_us
 
 RETRYABLE = frozenset((408, 425, 429, 500, 502, 503, 504, 529))     # 529: Anthropic's "overloaded"
@@ -32,6 +33,13 @@ def error_status(error: object) -> int:
     """That of the answer which an error in a stream would have been, where it says so (vLLM and llama.cpp do)."""
     code = error.get("code") if isinstance(error, dict) else None
     return code if isinstance(code, int) and 400 <= code < 600 else 0
+
+
+def error_told(opening: str, error: object, payload: bytes) -> UpstreamError:
+    """An error that came with a status of 200; it can be tried again where its own status says so."""
+    status = error_status(error)
+    return UpstreamError(f"{opening} {error_sentence(error)}".strip(), status=status, body=payload[:65536],
+                         retryable=status in RETRYABLE)
 
 
 def refuses_to_stream(status: int, body: bytes) -> bool:

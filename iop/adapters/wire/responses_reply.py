@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from iop.adapters.wire.chat import StreamReader, Usages, WholeReader, error_told, read_usage
+from iop.adapters.wire.chat import StreamReader, Usages, WholeReader, read_usage
 from iop.adapters.wire.foreign_json import decode_leniently, encoded, read_object
+from iop.adapters.wire.refusals import error_told
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent
 

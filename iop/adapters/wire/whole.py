@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from iop.adapters.wire.chat import BODY_BYTES, WholeReader, error_told
+from iop.adapters.wire.chat import BODY_BYTES, WholeReader
 from iop.adapters.wire.foreign_json import encoded, read_object
 from iop.adapters.wire.lines import EventSplitter
 from iop.adapters.wire.pieces import Row
+from iop.adapters.wire.refusals import error_told
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import RuntimeEvent
 
