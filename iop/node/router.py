@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from iop.config import LIMITS
@@ -31,6 +32,16 @@ class OfferedTarget:
     def name(self) -> str:
         return self.config.name
 
+    @cached_property
+    def packed(self) -> bytes:
+        """Its configuration, as the record keeps it."""
+        return self.config.SerializeToString()
+
+    @cached_property
+    def limits(self) -> run_pb2.Limits:
+        """Of a run that asks for none."""
+        return limits(run_pb2.Limits(), self.config.limits, self.ceiling)
+
 
 class Offer(Protocol):
     """An adapter that was accepted."""
@@ -50,9 +61,11 @@ def resolve(request: run_pb2.RunRequest, offers: Mapping[str, Offer], marker: Ma
     target = offer.targets.get(request.target)
     if target is None:
         raise NoSuchTarget(f"The adapter {request.adapter} of this node has no target {request.target!r}.")
+    asks = request.limits.ByteSize() != 0
     return ExecutionSpec(
         run_id=request.run_id, attempt=request.attempt, adapter=request.adapter, target=target.name,
-        settings=target.settings, request=request, limits=limits(request.limits, target.config.limits, target.ceiling),
+        settings=target.settings, request=request,
+        limits=limits(request.limits, target.config.limits, target.ceiling) if asks else target.limits,
         marker={**marker, "IOP_RUN_ID": request.run_id})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ class Runs:
         self._closed = closed
         self._settled = settled
         self._runs: dict[Key, Run] = {}
+        self._by_id: defaultdict[str, list[Run]] = defaultdict(list)
+        self._taken: Counter[tuple[str, str]] = Counter()      # slots, by adapter and target; "" for all targets
         self._backends: dict[Key, Backend] = {}
 
     def __len__(self) -> int:
@@ -54,7 +57,7 @@ class Runs:
 
     def of_run(self, run_id: str) -> list[Run]:
         """The attempts of a run that are under way here; at most one, mostly."""
-        return [run for run in self if run.spec.run_id == run_id]
+        return list(self._by_id.get(run_id, ()))
 
     # --- what the edge asks
 
@@ -72,7 +75,7 @@ class Runs:
             return
         target = self._backends[key].targets[request.target]
         taken = self._record.accept(request.run_id, request.attempt, request.adapter, request.target,
-                                    request.SerializeToString(), target.config.SerializeToString(),
+                                    request.SerializeToString(), target.packed,
                                     run.spec.limits.SerializeToString())
         taken.addCallbacks(self._taken_on, self._not_taken_on, callbackArgs=(run,), errbackArgs=(run,))
         taken.addErrback(lambda failure: log.failure("run {run_id}: could not be begun", failure, run_id=request.run_id))
@@ -116,6 +119,9 @@ class Runs:
     def _add(self, spec: ExecutionSpec, backend: Backend) -> Run:
         run = Run(spec, backend.adapter, self, self._clock, lambda: self._tools.policy.mode)
         self._runs[run.key] = run
+        self._by_id[spec.run_id].append(run)
+        self._taken[spec.adapter, ""] += 1
+        self._taken[spec.adapter, spec.target] += 1
         self._backends[run.key] = backend
         backend.run_began()
         self._spool.open(spec.run_id, spec.attempt, run)
@@ -129,11 +135,10 @@ class Runs:
                 self._free(run)
 
     def _check_slots(self, backend: Backend, target: str) -> None:
-        running = [run.spec.target for run in self._runs.values() if run.spec.adapter == backend.name]
-        if backend.concurrency and len(running) >= backend.concurrency:
+        if 0 < backend.concurrency <= self._taken[backend.name, ""]:
             raise QueueFull(f"All {backend.concurrency} slots of the adapter {backend.name} on this node are taken.")
         limit = backend.targets[target].config.concurrency
-        if limit and running.count(target) >= limit:
+        if 0 < limit <= self._taken[backend.name, target]:
             raise QueueFull(f"All {limit} slots of {backend.name}/{target} on this node are taken.")
 
     def _taken_on(self, fresh: bool, run: Run) -> None:
@@ -165,11 +170,21 @@ class Runs:
         self._free(run)
 
     def _free(self, run: Run) -> None:
-        self._runs.pop(run.key, None)
+        if self._runs.pop(run.key, None) is not None:
+            self._left(run)
         backend = self._backends.pop(run.key, None)
         if backend is not None:
             backend.run_ended()
         self._settled()
+
+    def _left(self, run: Run) -> None:
+        spec = run.spec
+        self._taken[spec.adapter, ""] -= 1
+        self._taken[spec.adapter, spec.target] -= 1
+        attempts = self._by_id[spec.run_id]
+        attempts.remove(run)
+        if not attempts:
+            del self._by_id[spec.run_id]
 
     # --- RunKeeper
 
@@ -183,7 +198,7 @@ class Runs:
     def run_ended(self, run: Run, kind: str, outcome: run_pb2.Outcome) -> None:
         self.record_end(run.key, kind, outcome)
         self._free(run)
-        if not self.of_run(run.spec.run_id):
+        if run.spec.run_id not in self._by_id:
             self._tools.remove_workdir(run.spec.run_id)
 
     def record_end(self, key: Key, kind: str, outcome: run_pb2.Outcome) -> None:

@@ -49,10 +49,12 @@ class Spawner:
         self._markers = dict(markers or {})
         self._started = started
         self._programs: dict[Key, Program] = {}
+        self._kept = {key[0] for key in _keys(folder)}   # the runs of which there may be folders
 
     def spawn(self, program: SpawnRequest, receiver: Any) -> Program:
         key = program.run_id, program.attempt
         running = self._program(key, receiver, 0)
+        self._kept.add(program.run_id)
         markers = {**self._markers, "IOP_RUN_ID": program.run_id}
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -93,8 +95,9 @@ class Spawner:
         return ended.addCallback(lambda _: self._remove([(run_id, attempt)]))
 
     def forget(self, run_id: str) -> Deferred[None]:
-        if not os.path.isdir(self._folder):      # there never was a program here: a model's run is not worth a thread
+        if run_id not in self._kept:             # a model's run, which is not worth a thread
             return defer.succeed(None)
+        self._kept.discard(run_id)
         found = threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), _keys, self._folder)
         found.addCallback(lambda keys: defer.gatherResults(
             [self.discard(*key) if key in self._programs else self._remove([key]) for key in keys if key[0] == run_id]))

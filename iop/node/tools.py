@@ -40,6 +40,7 @@ class Tools:
         self.policy = policy
         self.own: list[Program | Upstream] = []  # what the node's own targets need
         self._folder = folder
+        self._made = set(os.listdir(folder)) if os.path.isdir(folder) else set()     # runs that may have folders
         self._inherited = inherited
         client = HttpClient(reactor, reactor, connect_s=PROBE_S)
         self.servers = Servers(Means(reactor, spawner, self.environment, self.require,
@@ -48,6 +49,7 @@ class Tools:
 
     def workdir(self, run_id: str) -> str:
         path = os.path.join(self._folder, run_id)
+        self._made.add(run_id)
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -57,11 +59,12 @@ class Tools:
 
     def remove_workdir(self, run_id: str) -> Deferred[None] | None:
         """Remove what a run left on the disk, in a thread, once its ending is safe; None when it has no folder of its own."""
-        path = os.path.join(self._folder, run_id)
         if self.spawner is not None:
             self.spawner.forget(run_id)
-        if not os.path.isdir(path):
+        if run_id not in self._made:
             return None
+        self._made.discard(run_id)
+        path = os.path.join(self._folder, run_id)
         removed = threads.deferToThreadPool(self.reactor, self.reactor.getThreadPool(), shutil.rmtree, path)
         return removed.addErrback(lambda failure: log.warn("the folder {path} cannot be removed: {reason}", path=path,
                                                            reason=failure.getErrorMessage()))

@@ -7,7 +7,7 @@ is the number of statements, not of rows (performance.md §1.7). Their texts are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 from sqlalchemy import BigInteger, Connection, LargeBinary, Table
 
@@ -30,11 +30,16 @@ def insert(connection: Connection, table: Table, columns: Sequence[str], rows: S
     return _in_ladder(connection, table, tuple(columns), rows, _sqlite_insert, _blank(table, rows))
 
 
-def update(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Row]) -> int:
-    """Set `columns[1:]` of the rows whose first column has the value of `columns[0]`. Gives how many there were."""
+def update(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Row], keys: int = 1,
+           only: str = "") -> int:
+    """Set `columns[keys:]` of the rows whose first `keys` columns have these values. Gives how many there were.
+
+    `only`: the name of a column that must be 0, so that what is set once stays.
+    """
     if connection.dialect.name == "postgresql":
-        return _in_arrays(connection, _postgresql_update(table, tuple(columns)), rows)
-    return _in_ladder(connection, table, tuple(columns), rows, _sqlite_update, rows[-1] if rows else ())
+        return _in_arrays(connection, _postgresql_update(table, tuple(columns), keys, only), rows)
+    return _in_ladder(connection, table, tuple(columns), rows, partial(_sqlite_update, keys=keys, only=only),
+                      rows[-1] if rows else ())
 
 
 def _in_arrays(connection: Connection, statement: str, rows: Sequence[Row]) -> int:
@@ -78,9 +83,9 @@ def _sqlite_insert(table: Table, columns: tuple[str, ...], size: int) -> str:
 
 
 @cache
-def _sqlite_update(table: Table, columns: tuple[str, ...], size: int) -> str:
+def _sqlite_update(table: Table, columns: tuple[str, ...], size: int, keys: int, only: str) -> str:
     return (f"WITH new({', '.join(columns)}) AS (VALUES {_marks(columns, size)}) "  # noqa: S608
-            f"UPDATE {table.name} SET {_assignments(columns)} FROM new WHERE {table.name}.{columns[0]} = new.{columns[0]}")
+            f"UPDATE {table.name} SET {_assignments(columns, keys)} FROM new WHERE {_matches(table, columns, keys, only)}")
 
 
 @cache
@@ -90,17 +95,22 @@ def _postgresql_insert(table: Table, columns: tuple[str, ...]) -> str:
 
 
 @cache
-def _postgresql_update(table: Table, columns: tuple[str, ...]) -> str:
-    return (f"UPDATE {table.name} SET {_assignments(columns)} FROM unnest({_arrays(table, columns)}) "  # noqa: S608
-            f"AS new({', '.join(columns)}) WHERE {table.name}.{columns[0]} = new.{columns[0]}")
+def _postgresql_update(table: Table, columns: tuple[str, ...], keys: int, only: str) -> str:
+    return (f"UPDATE {table.name} SET {_assignments(columns, keys)} FROM unnest({_arrays(table, columns)}) "  # noqa: S608
+            f"AS new({', '.join(columns)}) WHERE {_matches(table, columns, keys, only)}")
 
 
 def _marks(columns: tuple[str, ...], size: int) -> str:
     return ", ".join(["(" + ", ".join("?" * len(columns)) + ")"] * size)
 
 
-def _assignments(columns: tuple[str, ...]) -> str:
-    return ", ".join(f"{name} = new.{name}" for name in columns[1:])
+def _assignments(columns: tuple[str, ...], keys: int) -> str:
+    return ", ".join(f"{name} = new.{name}" for name in columns[keys:])
+
+
+def _matches(table: Table, columns: tuple[str, ...], keys: int, only: str) -> str:
+    conditions = [f"{table.name}.{name} = new.{name}" for name in columns[:keys]]
+    return " AND ".join(conditions + ([f"{table.name}.{only} = 0"] if only else []))
 
 
 def _arrays(table: Table, columns: tuple[str, ...]) -> str:

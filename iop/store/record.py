@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +19,10 @@ from iop.store.text import clean
 from iop.store.work import Write
 
 _table = tables.node_runs
-_ROW = tables.names(_table)
+_ACCEPTED = ("run_id", "attempt", "adapter", "target", "accepted_us", "request", "outcome", "target_config", "limits")
+_ENDED = ("run_id", "attempt", "ended_us", "kind", "outcome")
+_CHANGE = f"UPDATE {_table.name} SET pid = ?, start_ticks = ?, boot_id = ? WHERE run_id = ? AND attempt = ?"  # noqa: S608
+END_WAIT_S = 0.05          # of an ending, for a commit that it can go with: until then the spool has it
 
 
 class NodeRun(msgspec.Struct, kw_only=True):
@@ -75,19 +78,16 @@ class NodeRecord:
     def accept(self, run_id: str, attempt: int, adapter: str, target: str, request: bytes, target_config: bytes = b"",
                limits: bytes = b"") -> Deferred:
         """Note that an attempt is taken on; fires with False when it is known already."""
-        row = {"run_id": run_id, "attempt": attempt, "adapter": adapter, "target": target, "accepted_us": now_us(),
-               "ended_us": 0, "kind": "", "request": request, "target_config": target_config, "limits": limits,
-               "outcome": b"", "pid": 0, "start_ticks": 0, "boot_id": ""}
-        return self._store.write_soon("accept", tuple(row[name] for name in _ROW), withdraw=True)
+        row = (run_id, attempt, adapter, target, now_us(), request, b"", target_config, limits)
+        return self._store.write_soon("accept", row, withdraw=True)
 
     def program_started(self, run_id: str, attempt: int, pid: int, start_ticks: int, boot_id: str) -> Deferred:
         """Note which process carries it out."""
-        return self._store.write_soon("change", (run_id, attempt, {"pid": pid, "start_ticks": start_ticks,
-                                                                    "boot_id": boot_id}))
+        return self._store.write_soon("change", (pid, start_ticks, boot_id, run_id, attempt))
 
     def end(self, run_id: str, attempt: int, kind: str, outcome: bytes) -> Deferred:
-        """Note its ending; of two, the first counts."""
-        return self._store.write("end", (run_id, attempt, {"ended_us": now_us(), "kind": kind, "outcome": outcome}))
+        """Note its ending; of two, the first counts. It goes with the next acceptance, or by itself before long."""
+        return self._store.write("end", (run_id, attempt, now_us(), kind, outcome), wait_s=END_WAIT_S)
 
     def open_runs(self) -> Deferred:
         """Fires with the OpenRuns, oldest first."""
@@ -99,20 +99,24 @@ class NodeRecord:
 
 
 def _carry_out(connection: Connection, writes: Sequence[Write]) -> None:
+    """A statement for all of one kind: nothing of an attempt comes before its acceptance."""
+    accepted = [write for write in writes if write.kind == "accept"]
+    if accepted:
+        _accept(connection, accepted)
     for write in writes:
-        if write.kind == "accept":
-            write.result = bulk.insert(connection, _table, _ROW, [write.values]) == 1
-            continue
-        run_id, attempt, changes = write.values
-        execute(connection, _update(tuple(changes), write.kind == "end"),
-                [clean(value) for value in (*changes.values(), run_id, attempt)])
+        if write.kind == "change":
+            execute(connection, _CHANGE, [clean(value) for value in write.values])
+    ended = {write.values[:2]: write.values for write in reversed(writes) if write.kind == "end"}    # the first counts
+    if ended:
+        bulk.update(connection, _table, _ENDED, list(ended.values()), keys=2, only="ended_us")
 
 
-@cache
-def _update(columns: tuple[str, ...], ends: bool) -> str:
-    changes = ", ".join(f"{name} = ?" for name in columns)
-    return (f"UPDATE {_table.name} SET {changes} WHERE run_id = ? AND attempt = ?"  # noqa: S608  # names are ours
-            + (" AND ended_us = 0" if ends else ""))
+def _accept(connection: Connection, writes: Sequence[Write]) -> None:
+    all_fresh = bulk.insert(connection, _table, _ACCEPTED, [write.values for write in writes]) == len(writes)
+    for write in writes:
+        run_id, attempt, _, _, accepted_us = write.values[:5]
+        write.result = all_fresh or accepted_us == connection.execute(
+            select(_table.c.accepted_us).where(_table.c.run_id == run_id, _table.c.attempt == attempt)).scalar()
 
 
 def _open_runs(connection: Connection) -> Generator[None, None, list[OpenRun]]:

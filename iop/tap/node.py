@@ -177,6 +177,7 @@ class NodeProcess(MultiService):
                      protocol=PROTOCOL, labels=self._config.node.labels, version=VERSION_TEXT)
 
     def _dial(self) -> None:
+        process.collect_seldom()
         self._dialer.start(self._reactor, self._config.edge.host, self._config.edge.port, self._options.tls)
 
     def _not_linked(self, error: IOPError) -> None:
