@@ -82,7 +82,7 @@ def why_not_of(state: str) -> str:
     return "" if state in (COLD, STARTING, WARM) else state
 
 
-def checked(spec: ServerSpec, health_path: str) -> ServerSpec:
+def checked_spec(spec: ServerSpec, health_path: str) -> ServerSpec:
     """The spec, with the adapter's own `health_path` where it names none. Raises ConfigError."""
     if not spec.argv or not spec.argv[0]:
         raise ConfigError("serve.argv needs a program: a list as [/usr/bin/llama-server, --port, \"{port}\"].")

@@ -24,7 +24,8 @@ from iop.errors import AdapterError, Conflict, Draining, IOPError
 from iop.node.alarm import Alarm
 from iop.node.server_crashes import Crashes, crash_sentence, told_again
 from iop.node.server_health import Looking
-from iop.node.server_program import Means, Note, ServerProgram
+from iop.node.server_note import Note
+from iop.node.server_program import Means, ServerProgram
 from iop.node.server_state import DOUBTED, FAILED, HOLDING_MEMORY, QUEUED, RESTING, STOPPING
 from iop.node.server_use import Use, Uses
 from iop.node.server_waits import Waits

@@ -1,6 +1,6 @@
 """The program of one model server: started under a supervisor, or taken up after one start of the node by the next.
 
-A note on the disk, written before the start, tells the next start of the node what it is that runs there.
+The note of iop.node.server_note tells the next start of the node what it is that runs there.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from iop.files import write_private
 from iop.interfaces import IProgramReceiver
 from iop.node.server_health import Probe
 from iop.node.server_log import ServerLog
+from iop.node.server_note import Note, spawn_id, write_note
 from iop.requirements import Program
 from iop.servers import ServerSpec
 from iop.spawning import ProgramEnding, SpawnRequest
@@ -26,17 +25,7 @@ from iop.spawning import ProgramEnding, SpawnRequest
 log = Logger()
 
 INT_S, TERM_S = 2.0, 5.0             # of its ladder
-PREFIX = "server-"                   # of the id under which the spawner has it, among those of runs
 KEPT_BYTES = 1024 * 1024             # of what it says, until the supervisor is told that it is in the log
-
-
-class Note(msgspec.Struct, frozen=True):
-    """What a later start of the node must know of one that runs."""
-
-    spec: ServerSpec
-    port: int
-    attempt: int
-    kept: int = 0                    # up to here its journal is in the log
 
 
 @dataclass(frozen=True)
@@ -112,8 +101,7 @@ class ServerProgram:
         self.url = self._spec.url(port)
 
     def _note(self) -> None:
-        note = Note(self._spec, self._port, self._attempt, self._kept)
-        write_private(note_file(self._folder), msgspec.json.encode(note))
+        write_note(self._folder, Note(self._spec, self._port, self._attempt, self._kept))
 
     # --- what it does
 
@@ -164,21 +152,3 @@ def how(ending: ProgramEnding) -> str:
     if ending.exit_code is not None:
         return f"it ended with exit code {ending.exit_code}"
     return f"it was ended by signal {ending.signal}" if ending.signal else "it was killed with its supervisor"
-
-
-def spawn_id(spec: ServerSpec) -> str:
-    """What its program is called among those of the node's runs."""
-    return PREFIX + spec.id
-
-
-def note_file(folder: str) -> str:
-    return os.path.join(folder, "server.json")
-
-
-def read_note(folder: str) -> Note | None:
-    """None where there is none that can be read."""
-    try:
-        with open(note_file(folder), "rb") as stream:
-            return msgspec.json.decode(stream.read(), type=Note)
-    except (OSError, msgspec.MsgspecError, ValueError):
-        return None

@@ -21,7 +21,8 @@ from iop.node.alarm import Alarm
 from iop.node.box import Key
 from iop.node.room import Held, must_yield, room_for
 from iop.node.server import Server
-from iop.node.server_program import PREFIX, Means, read_note, spawn_id
+from iop.node.server_note import PREFIX, read_note, spawn_id
+from iop.node.server_program import Means
 from iop.node.server_state import FAILED, QUEUED, STOPPING, as_told
 from iop.node.server_use import Use
 from iop.servers import COLD, STARTING, WARM, ServerSpec, Told

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from iop.errors import IOPError
-from iop.servers import ServerSpec, checked
+from iop.servers import ServerSpec, checked_spec
 from tests.node.house import spec
 
 
@@ -15,7 +15,7 @@ from tests.node.house import spec
     ({"cwd": "models"}, "absolute"), ({"health_path": "health"}, "health_path"), ({"ready_s": 0}, "ready_s")])
 def test_a_spec_that_cannot_work_is_a_fault_that_names_its_key(change, words):
     with pytest.raises(IOPError, match=words.replace("{", "\\{")):
-        checked(msgspec.structs.replace(spec(), **change), "/health")
+        checked_spec(msgspec.structs.replace(spec(), **change), "/health")
 
 
 def test_specs_without_a_name_share_a_server_when_they_are_equal():

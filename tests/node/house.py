@@ -13,7 +13,7 @@ from iop.errors import IOPError, UpstreamError
 from iop.interfaces import IProgram, ISpawner
 from iop.node.server_program import Means
 from iop.node.servers import Servers
-from iop.servers import ServerSpec, checked
+from iop.servers import ServerSpec, checked_spec
 from iop.spawning import ProgramEnding, SpawnRequest
 
 READY, LOADING = 200, 503
@@ -143,7 +143,7 @@ class Asked:
 
 
 def spec(name: str = "a", **more: Any) -> ServerSpec:
-    return checked(ServerSpec(argv=("/bin/serve", name, "--port", "{port}"), name=name, **more), "/health")
+    return checked_spec(ServerSpec(argv=("/bin/serve", name, "--port", "{port}"), name=name, **more), "/health")
 
 
 def warm(house: House, wanted: ServerSpec) -> Asked:

@@ -11,7 +11,7 @@ from iop.adapters.settings import Settings
 from iop.errors import ConfigError
 from iop.proto.node_pb2 import TargetConfig
 from iop.requirements import Program, Upstream
-from iop.servers import ServerSpec, checked
+from iop.servers import ServerSpec, checked_spec
 
 
 class ModelSettings(Settings):
@@ -48,7 +48,7 @@ def read_model_settings(target: TargetConfig, kind: type[AnySettings]) -> AnySet
         return msgspec.structs.replace(named, url=checks.checked_url("url", settings.url))
     if settings.url and settings.url != kind().url:
         raise ConfigError("url and serve do not go together: a server that the node starts is where the node says.")
-    return msgspec.structs.replace(named, url="", serve=checked(settings.serve, kind.serve_health))
+    return msgspec.structs.replace(named, url="", serve=checked_spec(settings.serve, kind.serve_health))
 
 
 def requirements_of(settings: ModelSettings) -> list[Program | Upstream]:
