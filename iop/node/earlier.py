@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from iop.errors import ConfigError, IOPError, NodeRestarted, SpoolCorrupt
 from iop.events import outcome_of
 from iop.interfaces import IResumes
+from iop.node.backend import Backend
 from iop.node.box import Box, Key
-from iop.node.offers import Backend
 from iop.node.tally import Tally
 from iop.proto.node_pb2 import TargetConfig
 from iop.proto.run_pb2 import Limits, Outcome, RunRequest

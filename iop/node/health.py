@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from iop.interfaces import IHealth
-from iop.node.offers import Backend
+from iop.node.backend import Backend
 from iop.node.waiting import at_most
 from iop.servers import TargetHealth
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from iop.commands import CommandTable
 from iop.errors import InvalidRequest, IOPError, NoSuchTarget
 from iop.interfaces import IHealth, IModels
-from iop.node.offers import Backend
+from iop.node.backend import Backend
 from iop.node.router import OfferedTarget
 from iop.node.status import target_health
 from iop.node.works import Works

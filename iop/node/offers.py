@@ -6,13 +6,13 @@ in place; running work goes on on the adapter it began with, which is closed whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
 from iop.errors import ConfigError
-from iop.interfaces import IAdapter, IAdapterFactory, IOffersInput, IOwnsServers
+from iop.interfaces import IAdapterFactory, IOffersInput, IOwnsServers
+from iop.node.backend import Backend
 from iop.node.merging import merged_part
 from iop.node.policy import LOCKED
 from iop.node.router import OfferedTarget
@@ -22,41 +22,6 @@ from iop.proto.node_pb2 import AdapterConfig, ConfigApplied, ConfigFault, Config
 from iop.servers import ServerSpec
 
 log = Logger()
-
-
-class Backend:
-    """One adapter, configured and built."""
-
-    def __init__(self, factory: IAdapterFactory, adapter: IAdapter, targets: Mapping[str, OfferedTarget],
-                 concurrency: int) -> None:
-        self.name: str = factory.name
-        self.adapter = adapter
-        self.targets = targets
-        self.concurrency = concurrency
-        self.running = 0
-        self._retired = False
-        self._closed: Deferred[None] | None = None
-
-    def retire(self) -> None:
-        """A newer one has taken its place."""
-        self._retired = True
-        self._close_if_idle()
-
-    def run_began(self) -> None:
-        self.running += 1
-
-    def run_ended(self) -> None:
-        self.running -= 1
-        self._close_if_idle()
-
-    def _close_if_idle(self) -> None:
-        if self._retired and not self.running and self._closed is None:
-            self._closed = maybeDeferred(self.adapter.close)
-            self._closed.addErrback(lambda failure: log.failure("closing the adapter {name} failed", failure, name=self.name))
-
-    def closed(self) -> Deferred[None] | None:
-        """Fires when its adapter has closed; None while it still has work."""
-        return self._closed
 
 
 class Offers:

@@ -11,8 +11,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from iop.errors import Cancelled, Draining, HistoryUnavailable, InvalidRequest, IOPError, NodeRestarted, QueueFull
+from iop.node.backend import Backend
 from iop.node.box import Kept, Key
-from iop.node.offers import Backend, Offers
+from iop.node.offers import Offers
 from iop.node.router import resolve
 from iop.node.run import Run
 from iop.node.spool import Spool

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from iop._version import VERSION_TEXT
 from iop.interfaces import IServers
+from iop.node.backend import Backend
 from iop.node.health import HealthWatch
-from iop.node.offers import Backend
 from iop.node.router import OfferedTarget
 from iop.proto import node_pb2
 from iop.requirements import Program
