@@ -14,8 +14,8 @@ from iop.addresses import is_loopback
 from iop.cli.base import Group, edge_folder_option, examples, json_option
 from iop.cli.find import default_state
 from iop.cli.keys import check_node_id
+from iop.cli.keystore import find_keystore, keystore_of
 from iop.cli.output import print_json
-from iop.cli.place import find_place, place_of
 from iop.errors import ConfigError
 from iop.files import make_private
 
@@ -81,10 +81,10 @@ def join_command(context: click.Context, node_id: str, host: str | None, edge_fi
     The token in it is new, is bound to NODE, and is shown once: pass the script on as you would a password.
     """
     check_node_id(node_id)
-    place = place_of(Path(edge_file)) if edge_file else find_place(state or context.obj)
-    if place.edge is None:
-        raise ConfigError(f"There is no edge.yaml beside {place.keys}.", hint="Name it with --config EDGE.YAML.")
-    edge, file = place.edge, place.edge.file
+    store = keystore_of(Path(edge_file)) if edge_file else find_keystore(state or context.obj)
+    if store.edge is None:
+        raise ConfigError(f"There is no edge.yaml beside {store.file}.", hint="Name it with --config EDGE.YAML.")
+    edge, file = store.edge, store.edge.file
     link = edge.listen.link
     host = host or link.host
     if host in ("0.0.0.0", "::"):  # noqa: S104  # where the edge listens, which is no place to dial
@@ -94,7 +94,7 @@ def join_command(context: click.Context, node_id: str, host: str | None, edge_fi
         raise ConfigError(f"{file} listens for links without TLS, so a node of another machine cannot join.",
                           hint="Run `iop tls init` and put its certificate under listen.link.tls.")
     trust = f"pin: {_pin(edge.path(link.tls.cert))}" if link.tls else "plain: true"
-    _, text, _ = place.add("node", node_id)
+    _, text, _ = store.add("node", node_id)
     click.echo(_SCRIPT.format(node_id=node_id, host=host, port=link.port, trust=trust, token=text), nl=False)
     if all(node.id != node_id for node in edge.nodes):
         click.echo(_NODES.format(node_id=node_id, file=file), nl=False, err=True)

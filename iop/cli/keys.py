@@ -11,8 +11,8 @@ import msgspec
 
 from iop.cli.base import Group, edge_folder_option, examples, json_option
 from iop.cli.keylimits import changed_limits, limit_options, limits_text
+from iop.cli.keystore import KeyStore, find_keystore
 from iop.cli.output import print_json, print_table
-from iop.cli.place import Place, find_place
 from iop.config import Id
 from iop.errors import InvalidRequest, NotFound
 from iop.events import rfc3339
@@ -54,9 +54,9 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
         raise InvalidRequest("A node's token has no scopes and no limits.")
     if kind == "node":
         check_node_id(owner)
-    place = find_place(state or context.obj)
+    store = find_keystore(state or context.obj)
     granted = list(scopes) or ([scope for scope in SCOPES if scope != "admin"] if kind == "api" else [])
-    key, text, told = place.add(kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0,
+    key, text, told = store.add(kind, owner, granted, not_after=int(time.time()) + days * 86400 if days else 0,
                                 limits=limits)
     if as_json:
         print_json({"keyid": key.keyid, "key": text, "owner": owner, "scopes": granted, "in_force": told})
@@ -79,8 +79,8 @@ def new_command(context: click.Context, kind: str, owner: str, scopes: tuple[str
 def set_command(context: click.Context, keyid: str, any_priority: bool, any_model: bool, as_json: bool, state: str | None,
                 **given: Any) -> None:
     """Change the limits of an API key; those that are not named stay. Keys of one owner share what is left."""
-    place = find_place(state or context.obj)
-    keys = place.load()
+    store = find_keystore(state or context.obj)
+    keys = store.load()
     found = [key for key in keys if key.keyid == keyid]
     if not found:
         raise NoSuchKey()
@@ -91,11 +91,11 @@ def set_command(context: click.Context, keyid: str, any_priority: bool, any_mode
         limits = msgspec.structs.replace(limits, max_priority=None)
     if any_model:
         limits = msgspec.structs.replace(limits, models=[])
-    told = place.save([msgspec.structs.replace(key, limits=limits) if key.keyid == keyid else key for key in keys])
+    told = store.save([msgspec.structs.replace(key, limits=limits) if key.keyid == keyid else key for key in keys])
     if as_json:
         print_json({"keyid": keyid, "limits": msgspec.to_builtins(limits), "in_force": told})
     else:
-        _tell_saved(f"{keyid}: {limits_text(msgspec.to_builtins(limits)) or 'no limits'}", place, told)
+        _tell_saved(f"{keyid}: {limits_text(msgspec.to_builtins(limits)) or 'no limits'}", store, told)
 
 
 @keys_group.command("list", epilog=examples("iop keys list --json"))
@@ -104,7 +104,7 @@ def set_command(context: click.Context, keyid: str, any_priority: bool, any_mode
 @click.pass_context
 def list_command(context: click.Context, as_json: bool, state: str | None) -> None:
     """List the keys; their secrets are not known any more."""
-    keys = find_place(state or context.obj).load()
+    keys = find_keystore(state or context.obj).load()
     if as_json:
         print_json([_row(key) for key in keys])
         return
@@ -123,20 +123,20 @@ def list_command(context: click.Context, as_json: bool, state: str | None) -> No
 @click.pass_context
 def revoke_command(context: click.Context, keyid: str, as_json: bool, state: str | None) -> None:
     """Take a key away; a node's link with it is closed."""
-    place = find_place(state or context.obj)
-    keys = place.load()
+    store = find_keystore(state or context.obj)
+    keys = store.load()
     rest = [key for key in keys if key.keyid != keyid]
     if len(rest) == len(keys):
         raise NoSuchKey()
-    told = place.save(rest)
+    told = store.save(rest)
     if as_json:
         print_json({"keyid": keyid, "in_force": told})
     else:
-        _tell_saved(f"{keyid} is revoked", place, told)
+        _tell_saved(f"{keyid} is revoked", store, told)
 
 
-def _tell_saved(what: str, place: Place, in_force: bool) -> None:
-    click.echo(what + ("." if in_force else f"; if an edge runs with {place.keys}, send it SIGHUP."))
+def _tell_saved(what: str, store: KeyStore, in_force: bool) -> None:
+    click.echo(what + ("." if in_force else f"; if an edge runs with {store.file}, send it SIGHUP."))
 
 
 def check_node_id(node_id: str) -> None:
