@@ -26,7 +26,7 @@ from iop.node.server_crashes import Crashes, crash_sentence, told_again
 from iop.node.server_health import Looking
 from iop.node.server_note import Note
 from iop.node.server_program import Means, ServerProgram
-from iop.node.server_state import DOUBTED, FAILED, HOLDING_MEMORY, QUEUED, RESTING, STOPPING
+from iop.node.server_state import DOUBTED, FAILED, HOLDING_MEMORY, LOOKED_AT, QUEUED, RESTING, STOPPING, told_meanwhile
 from iop.node.server_use import Use, Uses
 from iop.node.server_waits import Waits
 from iop.rendering import counted
@@ -87,8 +87,8 @@ class Server:
         return self.state in HOLDING_MEMORY
 
     @property
-    def sentence(self) -> str:
-        """Why it cannot run; empty when it can."""
+    def why_not(self) -> str:
+        """A sentence why it cannot run; empty when it can."""
         return self._error.message if self._error is not None else ""
 
     # --- who needs it
@@ -194,13 +194,9 @@ class Server:
         self.waits.tell(*self._how_far())
 
     def _how_far(self) -> tuple[str, float]:
-        """What is told to who waits, and the progress from 0 to 1 (0: not known)."""
-        name = self.spec.id
-        if self.state in (STARTING, DOUBTED):
-            return name, self.program.log.progress
-        if self.state == RESTING:
-            return f"{name} has ended and is about to be started again", 0.0
-        return f"{name} is to be started", 0.0
+        """A detail, and the progress from 0 to 1."""
+        progress = self.program.log.progress if self.state in LOOKED_AT else 0.0
+        return told_meanwhile(self.spec.id, self.state), progress
 
     # --- its end
 

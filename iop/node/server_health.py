@@ -23,15 +23,31 @@ class Looking:
         self._asked: Deferred[Any] | None = None
         self._alarm = Alarm(clock)            # for the next look
         self._round = 0
-        self._began_s = 0.0
-        self._pause_s = LOOK_S
 
     def begin(self, url: str, limit_s: float, ready: Callable[[], None], not_yet: Callable[[], None],
               too_late: Callable[[], None]) -> None:
         """`ready()` or `too_late()` is called once, unless stop() is; `not_yet()` after each look before that."""
         self.stop()
-        self._began_s, self._pause_s = self._clock.seconds(), LOOK_S
-        self._look(url, limit_s, ready, not_yet, too_late)
+        this, began_s = self._round, self._clock.seconds()
+
+        def look(pause_s: float) -> None:
+            self._asked = asked = self._probe(url)
+            asked.addCallbacks(lambda reply: looked(reply[0] == 200, pause_s), lambda failure: looked(False, pause_s))
+
+        def looked(answers: bool, pause_s: float) -> None:
+            if this != self._round:
+                return
+            self._asked = None
+            if answers:
+                ready()
+            elif self._clock.seconds() - began_s >= limit_s:
+                too_late()
+            else:
+                not_yet()
+                if this == self._round:
+                    self._alarm.set(pause_s, look, min(pause_s * 1.5, LOOK_MOST_S))
+
+        look(LOOK_S)
 
     def stop(self) -> None:
         self._round += 1                     # an answer that comes nevertheless is of an earlier one
@@ -39,24 +55,3 @@ class Looking:
         asked, self._asked = self._asked, None
         if asked is not None:
             asked.cancel()
-
-    def _look(self, url: str, limit_s: float, ready: Callable[[], None], not_yet: Callable[[], None],
-              too_late: Callable[[], None]) -> None:
-        this = self._round
-
-        def looked(answers: bool) -> None:
-            if this != self._round:
-                return
-            self._asked = None
-            if answers:
-                ready()
-            elif self._clock.seconds() - self._began_s >= limit_s:
-                too_late()
-            else:
-                not_yet()
-                if this == self._round:
-                    self._alarm.set(self._pause_s, self._look, url, limit_s, ready, not_yet, too_late)
-                    self._pause_s = min(self._pause_s * 1.5, LOOK_MOST_S)
-
-        self._asked = asked = self._probe(url)
-        asked.addCallbacks(lambda reply: looked(reply[0] == 200), lambda failure: looked(False))

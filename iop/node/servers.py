@@ -67,7 +67,7 @@ class Servers:
         server = self._known(spec)
         if server is None:
             return self._too_large(spec) or COLD
-        return server.sentence if server.state == FAILED else as_told(server.state)
+        return server.why_not if server.state == FAILED else as_told(server.state)
 
     def url(self, spec: ServerSpec) -> str:
         server = self._known(spec)
