@@ -14,9 +14,6 @@ class Affinities:
         self._limit = limit
         self._places: dict[tuple[str, str], Place] = {}
 
-    def __len__(self) -> int:
-        return len(self._places)
-
     def find(self, affinity: str, model: str) -> Place | None:
         return self._places.get((affinity, model))
 

@@ -16,14 +16,10 @@ from iop.proto.run_pb2 import RunRequest
 from iop.records import RunRecord
 
 
-def _unlimited(principal: str) -> int:
-    return 0
-
-
 class Slots:
     """Those of all nodes of one edge. `concurrency_of(principal)`: how many an owner of keys may have at once, 0: any."""
 
-    def __init__(self, registry: Registry, sessions: Sessions, concurrency_of: Callable[[str], int] = _unlimited) -> None:
+    def __init__(self, registry: Registry, sessions: Sessions, concurrency_of: Callable[[str], int]) -> None:
         self._registry = registry
         self._sessions = sessions
         self._concurrency_of = concurrency_of
