@@ -78,8 +78,8 @@ class OpenAIAdapter(ModelAdapter):
                 raise UpstreamError(f"The backend of {request.target} has no API {api[:80]}.", status=404)
             return self._told_otherwise(request, settings)
         typed = api in TYPED or api.startswith("messages/")
-        asked = self._asked(request_of(request, settings.model), settings, _typed_headers(request) if typed else {},
-                            passed_query(request) if typed else "")
+        wanted = request_of(request, settings.model, self._joins(settings))
+        asked = self._asked(wanted, settings, _typed_headers(request) if typed else {}, passed_query(request) if typed else "")
         if can_be_translated(api):
             asked = asked._replace(otherwise=partial(self._refused, request, settings, asked))
         return asked
@@ -92,9 +92,8 @@ class OpenAIAdapter(ModelAdapter):
         return self._lacking.lacks(request.target, request.api) or needs_translation(request.api, request.body)
 
     def _asked(self, wanted: ApiRequest, settings: OpenAISettings, headers: dict[str, str], query: str = "") -> Asked:
-        if wanted.plain and not joins(settings.answers, self._client(settings).server(settings.url)):
-            wanted = wanted._replace(body=wanted.plain)
-            return Asked(wanted.api + query, wanted.body, readers_of(wanted), headers | self._headers(settings),
+        if wanted.plain and not self._joins(settings):
+            return Asked(wanted.api + query, wanted.plain, readers_of(wanted, False), headers | self._headers(settings),
                          wanted.content_type, whole_s=settings.whole_s)
         asked = Asked(wanted.api + query, wanted.body, readers_of(wanted), headers | self._headers(settings),
                       wanted.content_type)
@@ -106,6 +105,9 @@ class OpenAIAdapter(ModelAdapter):
             return plain if refuses_to_stream(status, body) else None
 
         return asked._replace(otherwise=plainly)
+
+    def _joins(self, settings: OpenAISettings) -> bool:
+        return joins(settings.answers, self._client(settings).server(settings.url))
 
     def _refused(self, request: RunRequest, settings: OpenAISettings, first: Asked, status: int, body: bytes) -> Asked | None:
         """What is asked after a refusal of an API that can be told in another; the lack is remembered once that works."""

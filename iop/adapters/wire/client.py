@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint, connectProtocol, wrapClientTLS
 from twisted.internet.ssl import optionsForClientTLS
 
 from iop.adapters.wire.connection import Connection
 from iop.adapters.wire.exchange import Exchange, Receiver
+from iop.adapters.wire.transport import direct_endpoint
 from iop.addresses import address_of, is_never_backend
 from iop.errors import IOPError, UpstreamError
 from iop.headers import Headers
@@ -108,7 +109,7 @@ class HttpClient:
     def _connect(self, key: Key) -> Deferred[Connection]:
         scheme, host, port = key
         if host.replace(".", "").isdigit():     # else an address would be resolved, in a thread
-            endpoint: Any = TCP4ClientEndpoint(self._reactor, host, port, timeout=self._connect_s)
+            endpoint: Any = direct_endpoint(self._reactor, host, port, self._connect_s)
         else:
             endpoint = HostnameEndpoint(self._reactor, host, port, timeout=self._connect_s)
         if scheme == "https":

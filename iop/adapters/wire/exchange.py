@@ -36,6 +36,18 @@ class Receiver(Protocol):
     def reply_ended(self, error: IOPError | None) -> None: ...
 
 
+class _Nobody:
+    """Takes the place of a receiver that has been told all."""
+
+    def reply_started(self, status: int, headers: Headers) -> None: ...
+    def bytes_received(self, data: bytes) -> None: ...
+    def read_finished(self) -> None: ...
+    def reply_ended(self, error: IOPError | None) -> None: ...
+
+
+_NOBODY = _Nobody()
+
+
 class TooSlow(UpstreamError):
     """The backend did not answer in time; it may be at it still."""
 
@@ -46,7 +58,7 @@ class Exchange:
     """
 
     def __init__(self, receiver: Receiver, clock: Any, *, first_byte_s: float, first_token_s: float, idle_s: float) -> None:
-        self._receiver = receiver
+        self._receiver: Receiver = receiver
         self._clock = clock
         self._idle_s = idle_s
         self._connecting: Deferred[Connection] | None = None
@@ -153,7 +165,8 @@ class Exchange:
             return
         self._ended = True
         self._stop_timer()
-        self._receiver.reply_ended(self._error or error)
+        receiver, self._receiver = self._receiver, _NOBODY       # each knew the other
+        receiver.reply_ended(self._error or error)
 
     # deadlines
 

@@ -35,14 +35,15 @@ class PassingReader(BaseReader):
 class SloppyReader(BaseReader):
     """A reply whose type names neither JSON nor a stream: its first byte tells which of two readers it is for."""
 
-    def __init__(self, stream: Callable[[], Reader], whole: Callable[[], Reader], told_as: bytes) -> None:
+    def __init__(self, stream: Callable[[], Reader], whole: Callable[[], Reader], told_as: bytes, also: bytes = b"") -> None:
         super().__init__()
+        self._also = also                        # a type that comes though it was not asked for
         self._kinds = stream, whole
         self._chosen: Reader | None = None
         self.media_type = self.told_as = told_as
 
     def takes(self, media_type: bytes) -> bool:
-        return media_type in SLOPPY
+        return media_type in SLOPPY or media_type == self._also != b""
 
     def feed(self, data: bytes) -> list[RuntimeEvent]:
         if self._chosen is None:

@@ -16,11 +16,13 @@ _MESSAGES = MessagesReader, JoiningMessageReader, MessageReader
 _RESPONSES = ResponsesReader, JoiningResponseReader, ResponseReader
 
 
-def readers_of(wanted: ApiRequest) -> tuple[Reader, ...]:
-    """By the reply's content type; the first is for what was asked."""
+def readers_of(wanted: ApiRequest, joined: bool = True) -> tuple[Reader, ...]:
+    """By the reply's content type; the first is for what was asked. `joined`: an answer in one piece is made of a stream."""
     if wanted.api in CHATS:
         if wanted.streams:
             return StreamReader(), UnstreamedReader(), SloppyReader(StreamReader, UnstreamedReader, StreamReader.media_type)
+        if wanted.plain and not joined:
+            return WholeReader(), SloppyReader(JoiningReader, WholeReader, WholeReader.media_type, JoiningReader.media_type)
         if wanted.plain:
             return JoiningReader(), WholeReader(), SloppyReader(JoiningReader, WholeReader, WholeReader.media_type)
         return WholeReader(), SloppyReader(WholeReader, WholeReader, WholeReader.media_type)

@@ -36,11 +36,11 @@ class ApiRequest(NamedTuple):
     content_type: str = JSON
 
 
-def request_of(request: RunRequest, model: str) -> ApiRequest:
-    """Raises InvalidRequest."""
+def request_of(request: RunRequest, model: str, joined: bool = True) -> ApiRequest:
+    """Raises InvalidRequest. `joined`: an answer in one piece is made of a stream."""
     kind = request.WhichOneof("input")
     if kind == "body":
-        return passed_on(request.api or CHAT, request.body, model, request.content_type)
+        return passed_on(request.api or CHAT, request.body, model, request.content_type, joined)
     if kind == "messages":
         messages: Any = msgspec.Raw(_checked_messages(request.messages))
     elif kind == "prompt":
@@ -50,7 +50,7 @@ def request_of(request: RunRequest, model: str) -> ApiRequest:
     return ApiRequest(CHAT, _streaming({"model": model, "messages": messages}), True)
 
 
-def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiRequest:
+def passed_on(api: str, body: bytes, model: str, content_type: str = "", joined: bool = True) -> ApiRequest:
     """A body of that API for the backend's `model`. Raises InvalidRequest."""
     if not api.isascii() or not all(part.replace("_", "").isalnum() for part in api.split("/")):
         raise InvalidRequest(f"{api[:80]!r} is not the path of a model API.")
@@ -58,18 +58,20 @@ def passed_on(api: str, body: bytes, model: str, content_type: str = "") -> ApiR
         return ApiRequest(api, _form(body, content_type, model), False, content_type=content_type)
     try:
         fields: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        stream = msgspec.json.decode(fields.get("stream", b"null"))
-        options = msgspec.json.decode(fields.get("stream_options", b"null"))
+        stream = msgspec.json.decode(fields["stream"]) if "stream" in fields else None
+        options = msgspec.json.decode(fields["stream_options"]) if "stream_options" in fields else None
     except (msgspec.DecodeError, RecursionError):
         raise InvalidRequest("The request's body must be a JSON object.") from None
     fields["model"] = model
     for name in _OURS.get(api, ()):
         fields.pop(name, None)
-    plain = msgspec.json.encode(fields)
     if api not in JOINED or not isinstance(stream, bool | None):
-        return ApiRequest(api, plain, stream is True)
+        return ApiRequest(api, msgspec.json.encode(fields), stream is True)
+    plain = b"" if stream else msgspec.json.encode(fields)
+    if plain and not joined:
+        return ApiRequest(api, plain, False, plain)
     streaming = _streaming(fields, options) if api in CHATS else msgspec.json.encode(fields | {"stream": True})
-    return ApiRequest(api, streaming, stream is True, b"" if stream else plain)
+    return ApiRequest(api, streaming, stream is True, plain)
 
 
 def passed_query(request: RunRequest) -> str:
