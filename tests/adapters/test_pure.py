@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iop.adapters.utf8 import Utf8Stream
-from iop.adapters.wire.anthropic import MessagesReader
 from iop.adapters.wire.chat import StreamReader, WholeReader
 from iop.adapters.wire.heads import HeadMeter
 from iop.adapters.wire.lines import EventSplitter, LineSplitter
+from iop.adapters.wire.messages_reply import MessagesReader
 from iop.adapters.wire.responses_reply import ResponsesReader
 from iop.adapters.wire.whole import JoiningReader
 from iop.errors import UpstreamError

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iop.adapters.wire.anthropic import MessageReader, MessagesReader
-from iop.adapters.wire.anthropic_whole import JoiningMessageReader
 from iop.adapters.wire.asked import Reader
 from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.messages_reply import MessageReader, MessagesReader
+from iop.adapters.wire.messages_whole import JoiningMessageReader
 from iop.adapters.wire.ollama import NativeReader, OpenAIReader
 from iop.adapters.wire.ollama_embed import EmbeddingsReader, EmbedReader
 from iop.adapters.wire.passing import PassingReader, SloppyReader, UnstreamedReader

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from iop.adapters.wire.anthropic import MessageReader, MessagesReader
-from iop.adapters.wire.anthropic_whole import JoiningMessageReader
 from iop.adapters.wire.asked import Reader
 from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.messages_reply import MessageReader, MessagesReader
+from iop.adapters.wire.messages_whole import JoiningMessageReader
 from iop.adapters.wire.passing import PassingReader, SloppyReader, UnstreamedReader
 from iop.adapters.wire.requests import CHATS, TYPED, ApiRequest
 from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader

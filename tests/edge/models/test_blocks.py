@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iop.adapters.wire.anthropic_whole import WholeMessage
+from iop.adapters.wire.messages_whole import WholeMessage
 from iop.edge.models.blocks import Blocks, Content, input_of
 from iop.edge.models.deltas import CallBegin, CallPiece, Reasoning, Text
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from iop.adapters.wire.anthropic import MessageReader, MessagesReader
 from iop.adapters.wire.asked import BaseReader
 from iop.adapters.wire.chat import BODY_BYTES
 from iop.adapters.wire.foreign_json import decode_leniently, encoded
+from iop.adapters.wire.messages_reply import MessageReader, MessagesReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import RuntimeEvent
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iop.adapters.wire.anthropic import MessageReader, MessagesReader
+from iop.adapters.wire.messages_reply import MessageReader, MessagesReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent
 
