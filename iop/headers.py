@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 
 class Headers:
     """By their names in any case. Has what is asked of Twisted's Headers, under Twisted's names, at a tenth of the cost."""
@@ -23,5 +25,15 @@ class Headers:
         """The values of a name, in order; None where it is absent."""
         return self._values.get(name.lower())
 
+    def last(self, name: str) -> str | None:
+        """The last value of a name that the code knows, as text; None where it is absent."""
+        values = self._values.get(_key(name))
+        return values[-1].decode("latin-1") if values else None
+
     def hasHeader(self, name: bytes) -> bool:
         return name.lower() in self._values
+
+
+@cache
+def _key(name: str) -> bytes:
+    return name.lower().encode("ascii")

@@ -41,7 +41,6 @@ class Bus:
     def _store(self, event: EdgeNodeEvent) -> None:
         done: Deferred[int] = self._history.append_event(event)
         done.addCallbacks(self._stored, self._failed, callbackArgs=(event,), errbackArgs=(event,))
-        done.addErrback(lambda failure: log.failure("telling of {kind}", failure, kind=event.kind))
 
     def _stored(self, event_id: int, event: EdgeNodeEvent) -> None:
         event.event_id = event_id

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from iop.config import LIMITS, LimitsConfig, NodeEntry
 from iop.edge.node import Node
+from iop.edge.placement import Name
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload
 from iop.proto.run_pb2 import Limits
 
@@ -24,19 +25,24 @@ class Configs:
         self.revision = revision
         self._adapters: dict[str, dict[str, AdapterConfig]] = {}     # of each node, by adapter
         self._before = self._adapters
+        self._queue_s: dict[Name, float] = {}
 
     def replace(self, entries: Iterable[NodeEntry], defaults: LimitsConfig) -> set[str]:
         """Take in a new edge.yaml; returns the nodes whose adapters changed. `changes()` then tells what."""
         self._before = self._adapters
         self._adapters = {entry.id: {one.adapter: _filled(one, defaults) for one in entry.adapters} for entry in entries}
+        self._queue_s = {}
+        for adapter in (one for adapters in self._adapters.values() for one in adapters.values()):
+            for target in adapter.targets:
+                name = adapter.adapter, target.name
+                self._queue_s[name] = max(self._queue_s.get(name, 0.0), target.limits.queue_s)
         self.revision += 1
         return {node_id for node_id in self._before.keys() | self._adapters.keys()
                 if self._before.get(node_id, {}) != self._adapters.get(node_id, {})}
 
     def queue_s(self, adapter: str, target: str) -> float:
         """The longest wait that a target's configuration allows; 0 when it says nothing."""
-        return max((one.limits.queue_s for adapters in self._adapters.values() if adapter in adapters
-                    for one in adapters[adapter].targets if one.name == target), default=0.0)
+        return self._queue_s.get((adapter, target), 0.0)
 
     def whole(self, node: Node) -> NodeConfigPayload:
         """All that a node is told when it comes."""

@@ -197,6 +197,10 @@ class Runs:
         run = self._runs.get(run_id)
         return RunCursor(run_id, after, self._history, run.log if run is not None else None)
 
+    def cursor_of(self, run: Run, after: EventId) -> RunCursor:
+        """A reader's place in a run that is here."""
+        return RunCursor(run.run_id, after, self._history, run.log)
+
     async def record(self, run_id: str) -> RunRecord:
         """The run as it is now. Raises NoSuchRun."""
         run = self._runs.get(run_id)

@@ -201,7 +201,8 @@ class EdgeService:
         return self._dispatcher.position(run) if run is not None else 0
 
     def run(self, run_id: str) -> Deferred[RunRecord]:
-        return _start(self._runs.record(run_id)).addCallback(copy.copy)
+        live = self._runs.get(run_id)
+        return succeed(copy.copy(live.record)) if live is not None else _start(self._runs.record(run_id))
 
     def runs(self, query: RunQuery) -> Deferred[tuple[list[RunRecord], str]]:
         return _start(self._list(query))
@@ -224,7 +225,8 @@ class EdgeService:
         return _start(self._review.late(run_id, after))
 
     def cursor(self, run_id: str, after: EventId) -> Deferred[RunCursor]:
-        return _start(self._runs.cursor(run_id, after))
+        live = self._runs.get(run_id)
+        return succeed(self._runs.cursor_of(live, after)) if live is not None else _start(self._runs.cursor(run_id, after))
 
     def _run_started(self, run: Run) -> None:
         self._bus.tell("run_started", node_id=run.record.node_id, run_id=run.run_id, source=run.request.source,

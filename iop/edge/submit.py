@@ -50,10 +50,12 @@ def check(request: RunRequest) -> None:
         raise TooLarge(f"The {kind} has {size} bytes; at most {MAX_INPUT_BYTES} are allowed.")
     if not request.target or len(request.target) > 300 or len(request.adapter) > 64:
         raise InvalidRequest("A run needs an adapter and a target, by their names.")
-    check_labels(dict(request.labels))
+    if request.labels:
+        check_labels(dict(request.labels))
     if abs(request.priority) > MAX_PRIORITY:
         raise InvalidRequest(f"priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}.")
-    check_limits(request.limits)
+    if request.HasField("limits"):
+        check_limits(request.limits)
 
 
 def check_labels(labels: dict[str, str] | dict[str, str | None]) -> None:

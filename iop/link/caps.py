@@ -46,6 +46,12 @@ def check_batch(batch: run_pb2.EventBatch) -> None:
         raise TooMany(f"EventBatch.events holds {len(batch.events)}; at most {EVENTS} are allowed.")
 
 
+def check_order(order: run_pb2.RunRequest) -> None:
+    """Walked only where there is much beside its input."""
+    if order.ByteSize() - len(order.body) - len(order.messages) - len(order.prompt) > HARMLESS_BYTES:
+        check_message(order)
+
+
 def check_message(message: Any) -> None:
     """Walk a message. upb itself stops at a depth of 100."""
     for field, value in message.ListFields():
@@ -82,4 +88,4 @@ def _check_string(field: FieldDescriptor, value: str) -> None:
 
 def check_for(kind: str) -> Callable[[Any], None]:
     """The check of one kind of frame."""
-    return check_batch if kind == "event_batch" else check_message
+    return {"event_batch": check_batch, "run_request": check_order}.get(kind, check_message)

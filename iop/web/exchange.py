@@ -162,7 +162,9 @@ class Exchange:
         if self._site.admission.cors:
             headers.update(self._site.admission.cors.headers(self._headers, self._path))
         headers["Connection"] = "keep-alive" if self.persistent else "close"
-        lines = "\r\n".join([_header(name, value) for name, value in headers.items()]).encode("latin-1", "replace")
+        if not "".join(headers.values()).isprintable():
+            headers = {name: _printable(value) for name, value in headers.items()}
+        lines = "\r\n".join([f"{name}: {value}" for name, value in headers.items()]).encode("latin-1", "replace")
         return b"HTTP/1.1 %d %b\r\n%b\r\n%b\r\n\r\n" % (
             response.status, REASONS.get(response.status, b"Unknown"), _ALWAYS, lines)
 
@@ -230,6 +232,6 @@ class Exchange:
             self._work.cancel()
 
 
-def _header(name: str, value: str) -> str:
-    """One header line; what could end it is left out, so that no value makes a second one."""
-    return f"{name}: {value if value.isprintable() else ''.join(filter(str.isprintable, value))}"
+def _printable(value: str) -> str:
+    """Without what could end its line, so that no value makes a second one."""
+    return "".join(filter(str.isprintable, value))

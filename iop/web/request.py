@@ -39,8 +39,7 @@ class Request:
 
     def header(self, name: str) -> str | None:
         """The header's last value; None when it is absent."""
-        values = self.headers.getRawHeaders(name.encode("ascii"))
-        return values[-1].decode("latin-1") if values else None
+        return self.headers.last(name)
 
     @property
     def source(self) -> run_pb2.Source:

@@ -29,9 +29,11 @@ def affinity_of(principal: str, header: Header, cache_key: object = None, prefix
 
     `prefix`: the beginning of the prompt, in parts of any shape; only what is asked for of it is read.
     """
-    named = next((value for name in _SESSION_HEADERS if (value := header(name))), None)
-    if named is None and isinstance(cache_key, str):
-        named = cache_key
+    named = cache_key if isinstance(cache_key, str) else None
+    for name in _SESSION_HEADERS:
+        if value := header(name):
+            named = value
+            break
     told = named.encode("utf-8", "surrogatepass") if named else _beginning(prefix)
     return hashlib.blake2b(b"%b\0%b" % (principal.encode(), told), digest_size=16).hexdigest() if told else ""
 

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from iop.edge.models.ending import Ending
 from iop.edge.models.headers import answer_headers, failure_headers
-from iop.edge.models.reader import WHOLE_BYTES, ModelReader, take, too_large
+from iop.edge.models.reader import TAKE_BYTES, WHOLE_BYTES, ModelReader, too_large
 from iop.edge.models.teller import StreamTeller, WholeTeller, beat
 from iop.edge.outliving import outliving
 from iop.errors import IOPError
@@ -104,7 +104,8 @@ class ModelAnswer:
     async def _take(self, deadline: float | None = None) -> list[Any]:
         """What there is to read; with nothing there, waits until there may be something, or for the deadline."""
         self._woken = False
-        entries = await take(self._reader)
+        found = self._reader.take(TAKE_BYTES)
+        entries = await found if isinstance(found, Deferred) else found
         if not entries and not self._reader.ended and not self._woken:
             await self._wait(deadline)
         return entries
