@@ -136,8 +136,8 @@ class Node:
         capacity = min(of_adapter, offer.concurrency or of_adapter)
         return Candidate(
             self.node_id, free=min(of_adapter - self._taken[name[0]], capacity - at_work), name=name,
-            running=len(self._slots), capacity=capacity, up=self.up and self.placeable, draining=self.takes_nothing,
-            ready=offer.ready, warm=offer.warm is not False or at_work > 0, weight=offer.weight,
+            taken=at_work, running=len(self._slots), capacity=capacity, up=self.up and self.placeable,
+            draining=self.takes_nothing, ready=offer.ready, warm=offer.warm is not False or at_work > 0, weight=offer.weight,
             labels=self.labels if with_labels else NO_LABELS)
 
     def view(self) -> NodeView:

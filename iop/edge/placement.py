@@ -7,7 +7,7 @@
       > ready                                             a backend that its node could not reach is a second choice
       > affinity     where runs like it were before, unless that is full and another is free (it is *spilled*)
       > warm         the model is in its backend's memory
-      > least busy   by the share of its slots that are taken, divided by its weight
+      > least busy   by its own runs' share of its slots, divided by its weight; then the node with fewer runs
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Candidate(NamedTuple):
     node_id: str
     free: int                        # how many more runs of this target it can take now
     name: Name = ("", "")
+    taken: int = 0                   # runs of this target
     running: int = 0                 # all runs of the node
     capacity: int = 1                # how many runs of this target it can take at all
     up: bool = True
@@ -126,9 +127,8 @@ def _carries(candidate: Candidate, labels: Mapping[str, str]) -> bool:
 
 def _busy(candidate: Candidate) -> tuple[float, int, str, Name]:
     """How busy it would be with one more, by its weight; then the number of its runs; then the names, so that it is always
-    the same."""
-    capacity = max(candidate.capacity, 1)
-    share = (capacity - candidate.free + 1) / (capacity * (candidate.weight or 1.0))
+    the same. Only runs of its own count, since targets of one adapter of a node share their free slots."""
+    share = (candidate.taken + 1) / (max(candidate.capacity, 1) * (candidate.weight or 1.0))
     return (share, candidate.running, candidate.node_id, candidate.name)
 
 

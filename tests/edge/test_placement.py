@@ -15,7 +15,9 @@ def wanted(node_id: str = "", affinity: str = "", holder: str = "", **labels: st
 
 
 def one(node_id: str, free: int = 1, **fields: Any) -> Candidate:
-    return Candidate(**{"node_id": node_id, "free": free, "name": ECHO, "capacity": max(free, 1)} | fields)
+    capacity = fields.get("capacity", max(free, 1))
+    known = {"node_id": node_id, "free": free, "name": ECHO, "capacity": capacity, "taken": capacity - free}
+    return Candidate(**known | fields)
 
 
 def picked(*candidates: Candidate, **asked: str) -> tuple[str, str]:
@@ -36,6 +38,17 @@ def test_a_node_of_three_times_the_weight_is_given_three_times_as_much() -> None
         node_id, _ = picked(one("a", 6 - taken["a"], capacity=6), one("b", 6 - taken["b"], capacity=6, weight=3.0))
         taken[node_id] += 1
     assert taken == {"a": 2, "b": 6}
+
+
+@pytest.mark.parametrize(("weight", "shares"), [(1.0, (4, 4)), (3.0, (2, 6))])
+def test_targets_that_share_the_slots_of_one_adapter_get_their_shares_too(weight: float, shares: tuple[int, int]) -> None:
+    taken = {ECHO: 0, ("mock", "other"): 0}
+    for total in range(8):
+        choice = choose(Wanted(list(taken), alias="both"), [
+            one("n1", 100 - total, capacity=100, name=name, taken=own, running=total, weight=weight if name != ECHO else 1.0)
+            for name, own in taken.items()])
+        taken[choice.name] += 1
+    assert tuple(taken.values()) == shares
 
 
 def test_a_target_that_nobody_offers_is_refused() -> None:
