@@ -75,10 +75,6 @@ class Server:
         self._closed: Deferred[None] | None = None
 
     @property
-    def url(self) -> str:
-        return self.program.url
-
-    @property
     def idle(self) -> bool:
         return not self.uses and not self.waits
 
@@ -128,7 +124,7 @@ class Server:
 
     def _admit(self) -> Use:
         self._alarm.clear()
-        return self.uses.begin(self.url)
+        return self.uses.begin(self.program.url)
 
     def _released(self) -> None:
         self._leave_if_unused()
@@ -177,7 +173,7 @@ class Server:
 
     def _look(self, limit_s: float, why: str) -> None:
         """Until it answers; one that does not in time is ended, for that reason, and its end tells the rest."""
-        self._looking.begin(self.url + self.spec.health_path, limit_s, self._ready, self._tell,
+        self._looking.begin(self.program.url + self.spec.health_path, limit_s, self._ready, self._tell,
                             lambda: self.program.kill(why))
 
     def _ready(self) -> None:

@@ -71,7 +71,7 @@ class Servers:
 
     def url(self, spec: ServerSpec) -> str:
         server = self._known(spec)
-        return server.url if server is not None and server.state == WARM else ""
+        return server.program.url if server is not None and server.state == WARM else ""
 
     # --- what the operator and the configuration say
 
@@ -91,11 +91,13 @@ class Servers:
     def describe(self, spec: ServerSpec) -> dict[str, Any]:
         """How it is, for people."""
         server = self._known(spec)
-        told: dict[str, Any] = {"server": spec.id, "state": self.state(spec), "memory_bytes": spec.memory_bytes}
+        state = self.state(spec)
+        told: dict[str, Any] = {"server": spec.id, "state": state, "memory_bytes": spec.memory_bytes}
         if server is None:
             return told | {"pid": 0, "url": "", "users": 0, "waiting": 0, "progress": 0.0}
-        return told | {"pid": server.program.pid, "url": server.url, "users": len(server.uses), "waiting": len(server.waits),
-                       "progress": server.program.log.progress if told["state"] == STARTING else 0.0}
+        program = server.program
+        return told | {"pid": program.pid, "url": program.url, "users": len(server.uses), "waiting": len(server.waits),
+                       "progress": program.log.progress if state == STARTING else 0.0}
 
     def configured(self, specs: Iterable[ServerSpec]) -> None:
         """These are all there are: the others go as soon as nobody uses them."""
