@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.adapters.test_anthropic import body, sse
 
 from iop.adapters.wire.messages_whole import JoiningMessageReader
 from iop.errors import UpstreamError
+from tests.adapters.test_messages_reply import body, sse
 
 START: dict[str, Any] = {"type": "message_start", "message": {
     "id": "m", "type": "message", "role": "assistant", "content": [], "model": "x", "stop_reason": None,
