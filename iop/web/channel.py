@@ -120,7 +120,7 @@ class Channel(Protocol):  # type: ignore[misc]
             log.failure("a fault while reading a request; its connection is closed")
             self.transport.abortConnection()
         except (HttpParserError, InvalidRequest):
-            self._refuse_all(InvalidRequest("The head of the request is malformed or too large."))
+            self._refuse_all(InvalidRequest("The head of the request, or what frames its body, is malformed or too large."))
         except IOPError as error:
             self._refuse_all(error)
         finally:

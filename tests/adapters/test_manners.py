@@ -9,6 +9,7 @@ import pytest_twisted
 from twisted.internet.task import Clock
 
 from iop.adapters import openai
+from iop.adapters.wire.chat import StreamReader
 from tests.adapters.asking import Asked, started_with_words
 from tests.adapters.kit import Started, Tools, target, until
 from tests.adapters.upstream import Upstream, delta
@@ -191,6 +192,30 @@ async def test_a_line_over_the_limit_ends_the_run(asked: Asked) -> None:
     call.stream_head()
     call.chunk(b"data: " + b"x" * (9 * 1024 * 1024))
     await asked.fails("limit of one line")
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_upgrade_that_nobody_asked_for_is_refused_in_words(asked: Asked) -> None:
+    call = await asked.ask()
+    call.head("101 Switching Protocols", Upgrade="websocket", Connection="upgrade")
+    await asked.fails("goes on in another protocol")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest_twisted.ensureDeferred
+async def test_a_fault_of_ours_in_a_reply_ends_the_run(asked: Asked, monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    def breaks(reader: StreamReader, payload: bytes, at_us: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(StreamReader, "_event", breaks)
+    call = await asked.ask()
+    if whole:                                    # in the very read in which the reply ends
+        call.whole(b"data: {}\n\ndata: [DONE]\n\n", content_type="text/event-stream")
+    else:
+        call.stream_head()
+        call.words("hi")
+    kind, outcome = await asked.run.ended()
+    assert kind == "failed" and "the node's log has the details" in outcome.message
 
 
 @pytest_twisted.ensureDeferred

@@ -14,6 +14,7 @@ from iop.adapters.wire.asked import BaseReader
 from iop.adapters.wire.foreign_json import decode_leniently
 from iop.adapters.wire.lines import EventSplitter
 from iop.adapters.wire.refusals import error_told
+from iop.adapters.wire.tokens import usage_of
 from iop.errors import UpstreamError
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
@@ -90,11 +91,8 @@ def _says_something(choice: _Choice, payload: bytes) -> bool:
 
 def read_usage(usage: Usages) -> Usage:
     details = usage.prompt_tokens_details or usage.input_tokens_details
-    prompt = usage.prompt_tokens or usage.input_tokens or 0
-    completion = usage.completion_tokens or usage.output_tokens or 0
-    return Usage(prompt_tokens=max(0, prompt), completion_tokens=max(0, completion),
-                 total_tokens=max(0, usage.total_tokens or prompt + completion),
-                 cached_tokens=max(0, (details.cached_tokens or 0) if details else 0))
+    return usage_of(usage.prompt_tokens or usage.input_tokens, usage.completion_tokens or usage.output_tokens,
+                    total=usage.total_tokens, cached=details.cached_tokens if details else 0)
 
 
 class StreamReader(BaseReader):

@@ -113,11 +113,14 @@ class Connection(TwistedProtocol):  # type: ignore[misc]
             self._read(data)
         except UpstreamError as error:
             self.abort(error)
-        except (HttpParserError, HttpParserUpgrade) as error:
+        except HttpParserUpgrade:
+            self.abort(UpstreamError("The backend's answer is not HTTP: it goes on in another protocol.",
+                                     retryable=not self._told))
+        except HttpParserError as error:
             self.abort(UpstreamError(f"The backend's answer is not HTTP: {str(error)[:200]}", retryable=not self._told))
         except Exception:
             log.failure("A reply could not be handled.")
-            self.abort(IOPError("The reply could not be handled; the node's log has the details."))
+            self.abort(unhandled())
 
     def _read(self, data: bytes) -> None:
         if self._asker is None:
@@ -199,6 +202,11 @@ class Connection(TwistedProtocol):  # type: ignore[misc]
 
     def on_message_complete(self) -> None:
         self._whole = self._whole or self._status != 0
+
+
+def unhandled() -> IOPError:
+    """A fault of ours."""
+    return IOPError("The reply could not be handled; the node's log has the details.")
 
 
 def lost_before_answer(value: BaseException) -> UpstreamError:

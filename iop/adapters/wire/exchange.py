@@ -18,13 +18,16 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from iop.adapters.wire.connection import ClosedWhileKept, Connection, lost_before_answer
+from iop.adapters.wire.connection import ClosedWhileKept, Connection, lost_before_answer, unhandled
 from iop.errors import IOPError, UpstreamError
 from iop.headers import Headers
 
 Take = Callable[[], Connection | Deferred[Connection]]
+
+log = Logger()
 
 
 class Receiver(Protocol):
@@ -166,7 +169,11 @@ class Exchange:
         self._ended = True
         self._stop_timer()
         receiver, self._receiver = self._receiver, _NOBODY       # each knew the other
-        receiver.reply_ended(self._error or error)
+        try:
+            receiver.reply_ended(self._error or error)
+        except Exception:                        # it has not ended by this, and nobody else will tell it again
+            log.failure("The end of a reply could not be handled.")
+            receiver.reply_ended(unhandled())
 
     # deadlines
 

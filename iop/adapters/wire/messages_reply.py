@@ -12,6 +12,7 @@ import msgspec
 from iop.adapters.wire.chat import StreamReader, WholeReader
 from iop.adapters.wire.foreign_json import decode_leniently
 from iop.adapters.wire.refusals import RETRYABLE, error_text
+from iop.adapters.wire.tokens import usage_of
 from iop.errors import UpstreamError
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
@@ -92,9 +93,7 @@ class Count:
         told = self._told
         cached = told.cache_read_input_tokens or 0
         prompt = (told.input_tokens or 0) + cached + (told.cache_creation_input_tokens or 0)
-        completion = told.output_tokens or 0
-        return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion,
-                     cached_tokens=cached)
+        return usage_of(prompt, told.output_tokens, cached=cached)
 
 
 class MessagesReader(StreamReader):

@@ -13,6 +13,7 @@ import msgspec
 from iop.adapters.wire.asked import BaseReader
 from iop.adapters.wire.chat import BODY_BYTES
 from iop.adapters.wire.lines import LINE_BYTES, LineSplitter
+from iop.adapters.wire.tokens import usage_of
 from iop.errors import UpstreamError
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
@@ -59,8 +60,7 @@ def _read(line: bytes) -> _Line:
 
 
 def _usage(line: _Line) -> Usage:
-    prompt, completion = max(0, line.prompt_eval_count or 0), max(0, line.eval_count or 0)
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+    return usage_of(line.prompt_eval_count, line.eval_count)
 
 
 def _spoken(line: _Line) -> tuple[str, int]:

@@ -11,6 +11,7 @@ import msgspec
 
 from iop.adapters.wire.chat import WholeReader
 from iop.adapters.wire.refusals import error_text
+from iop.adapters.wire.tokens import usage_of
 from iop.errors import InvalidRequest, UpstreamError
 from iop.proto.run_pb2 import RuntimeEvent, Usage
 
@@ -53,8 +54,7 @@ class EmbedReader(WholeReader):
             raise UpstreamError("The backend's reply is not one of Ollama's api/embed.") from None
         if reply.embeddings is None:
             raise UpstreamError(f"The backend answered without embeddings. {error_text(raw)}".strip(), body=raw[:65536])
-        tokens = max(0, reply.prompt_eval_count or 0)
-        self.usage = Usage(prompt_tokens=tokens, total_tokens=tokens)
+        self.usage = usage_of(reply.prompt_eval_count)
         return reply.embeddings
 
 

@@ -143,7 +143,7 @@ class Ending:
     def status(self) -> int:
         """The HTTP status when nothing was written yet."""
         upstream = self.outcome.upstream_status
-        if upstream >= 400 and upstream not in _NOT_THE_CLIENTS:
+        if 400 <= upstream < 600 and upstream not in _NOT_THE_CLIENTS:
             return upstream
         return status_of(self.outcome.code or self.kind, self.dialect)
 

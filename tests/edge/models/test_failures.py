@@ -56,6 +56,12 @@ def test_a_backend_that_refuses_the_nodes_key_does_not_look_like_a_refusal_of_th
     assert (answer.status, answer.code, answer.headers["x-should-retry"]) == (502, "upstream_error", "false")
 
 
+@pytest.mark.parametrize("status", [600, 999, 4294967295])
+def test_a_status_that_http_does_not_have_is_a_bad_gateway(world, status):
+    refuses(world, status, {"error": {"message": "no"}})
+    assert world.call("POST", CHAT, ASK).status == 502
+
+
 @pytest.mark.parametrize(("status", "retryable"), [(429, True), (503, True), (500, False)])
 def test_what_cannot_be_mended_by_trying_again_says_so(world, status, retryable):
     refuses(world, status, {"error": {"message": "no"}}, retryable=retryable)
