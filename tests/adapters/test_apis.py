@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +12,8 @@ from twisted.internet.task import Clock
 from iop.adapters import openai
 from tests.adapters.asking import BODIES, MESSAGES, Asked, raws, response
 from tests.adapters.kit import Started, Tools, target, until
+from tests.adapters.replies import captured
 from tests.adapters.upstream import Upstream
-
-CAPTURES = Path(__file__).parent / "captures"
-
-
-def captured(name: str) -> bytes:
-    return (CAPTURES / name).read_bytes().split(b"\r\n\r\n", 1)[1]
 
 
 @pytest.mark.parametrize(("api", "body", "reply"), [

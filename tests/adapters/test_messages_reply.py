@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,18 +11,9 @@ from hypothesis import strategies as st
 from iop.adapters.wire.messages_reply import MessageReader, MessagesReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent
+from tests.adapters.replies import captured, sse
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])     # the machine, not the code, may be slow
-LLAMA = Path(__file__).parent / "captures" / "llama-server-2026.10.11549"
-
-
-def body(name: str) -> bytes:
-    return (LLAMA / name).read_bytes().partition(b"\r\n\r\n")[2]
-
-
-def sse(*events: dict[str, object]) -> bytes:
-    return b"".join(b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), json.dumps(event).encode())
-                    for event in events)
 
 
 def read(data: bytes) -> tuple[MessagesReader, list[RuntimeEvent]]:
@@ -36,17 +26,17 @@ def text(events: list[RuntimeEvent], channel: int = CHANNEL_TEXT) -> str:
 
 
 def test_a_stream_of_llama_cpp_is_read_and_passes_byte_for_byte() -> None:
-    reader, events = read(body("messages-stream.http"))
+    reader, events = read(captured("llama-server-2026.10.11549/messages-stream.http"))
     assert text(events) == "Hello from a real llama.cpp"
     assert (reader.done, reader.finish_reason) == (True, "length")
     assert reader.usage is not None
     assert (reader.usage.prompt_tokens, reader.usage.completion_tokens, reader.usage.total_tokens) == (21, 5, 26)
     again = b"".join(b"event: %b\ndata: %b\n\n" % (json.loads(event.raw)["type"].encode(), event.raw) for event in events)
-    assert again == body("messages-stream.http")
+    assert again == captured("llama-server-2026.10.11549/messages-stream.http")
 
 
 def test_a_stream_with_a_tool_call_ends_as_one() -> None:
-    reader, events = read(body("messages-stream-tool.http"))
+    reader, events = read(captured("llama-server-2026.10.11549/messages-stream-tool.http"))
     assert (reader.done, reader.finish_reason, text(events)) == (True, "tool_calls", "")
     pieces = [json.loads(event.raw)["delta"]["partial_json"] for event in events if b"input_json_delta" in event.raw]
     assert json.loads("".join(pieces)) == {"city": "Rome", "days": 3}
@@ -54,7 +44,7 @@ def test_a_stream_with_a_tool_call_ends_as_one() -> None:
 
 def test_a_whole_answer_is_one_event() -> None:
     reader = MessageReader()
-    data = body("messages-tool.http")
+    data = captured("llama-server-2026.10.11549/messages-tool.http")
     assert reader.feed(data[:50]) == reader.feed(data[50:]) == [] and not reader.done
     [event] = reader.finish()
     assert (event.raw, event.output, reader.done, reader.finish_reason) == (data, "", True, "tool_calls")
@@ -71,7 +61,7 @@ def test_the_answer_to_count_tokens_is_a_whole_one() -> None:
 @busy
 @given(st.lists(st.integers(0, 2000), max_size=12))
 def test_the_same_is_read_however_the_stream_is_cut(places: list[int]) -> None:
-    data = body("messages-stream.http")
+    data = captured("llama-server-2026.10.11549/messages-stream.http")
     reader = MessagesReader()
     marks = [0, *sorted(place % len(data) for place in places), len(data)]
     events = [event for start, end in zip(marks, marks[1:], strict=False) for event in reader.feed(data[start:end])]

@@ -9,7 +9,7 @@ import pytest
 
 from iop.adapters.wire.messages_whole import JoiningMessageReader
 from iop.errors import UpstreamError
-from tests.adapters.test_messages_reply import body, sse
+from tests.adapters.replies import captured, sse
 
 START: dict[str, Any] = {"type": "message_start", "message": {
     "id": "m", "type": "message", "role": "assistant", "content": [], "model": "x", "stop_reason": None,
@@ -34,7 +34,7 @@ def joined(data: bytes) -> tuple[JoiningMessageReader, dict[str, Any]]:
 
 
 def test_the_stream_of_llama_cpp_is_joined() -> None:
-    reader, whole = joined(body("messages-stream.http"))
+    reader, whole = joined(captured("llama-server-2026.10.11549/messages-stream.http"))
     assert whole["content"] == [{"type": "text", "text": "Hello from a real llama.cpp"}]
     assert (whole["type"], whole["role"], whole["stop_reason"], whole["stop_sequence"]) == (
         "message", "assistant", "max_tokens", None)
@@ -43,8 +43,8 @@ def test_the_stream_of_llama_cpp_is_joined() -> None:
 
 
 def test_a_tool_call_is_joined_as_the_server_itself_answers() -> None:
-    _, whole = joined(body("messages-stream-tool.http"))
-    own = json.loads(body("messages-tool.http"))
+    _, whole = joined(captured("llama-server-2026.10.11549/messages-stream-tool.http"))
+    own = json.loads(captured("llama-server-2026.10.11549/messages-tool.http"))
     assert whole.keys() == own.keys() and whole["stop_reason"] == own["stop_reason"]
     assert whole["content"][0] | {"id": ""} == own["content"][0] | {"id": ""}
 

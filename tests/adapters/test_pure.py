@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +17,8 @@ from iop.adapters.wire.responses_reply import ResponsesReader
 from iop.adapters.wire.whole import JoiningReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import CHANNEL_REASONING
+from tests.adapters.replies import captured, cut, places
 
-CAPTURES = Path(__file__).parent / "captures"
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    marks = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:end] for start, end in zip(marks, marks[1:], strict=False)]
-
-
-places = st.lists(st.integers(0, 10_000), max_size=20)
 utf8ish = st.one_of(st.binary(max_size=60), st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
 
 
@@ -114,15 +105,11 @@ def test_a_head_is_bounded() -> None:
             meter.feed(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-def body_of(name: str) -> bytes:
-    return (CAPTURES / name).read_bytes().split(b"\r\n\r\n", 1)[1]
-
-
 @pytest.mark.parametrize(("name", "finish", "total"), [
     ("llama-server-2026.10.11549/chat-stream.http", "length", 27), ("vllm-0.32.0-cpu/chat-stream.http", "length", 12)])
 def test_captured_streams_are_read(name: str, finish: str, total: int) -> None:
     reader = StreamReader()
-    events = reader.feed(body_of(name)) + reader.finish()
+    events = reader.feed(captured(name)) + reader.finish()
     assert reader.done and reader.finish_reason == finish
     assert (reader.usage and reader.usage.total_tokens) == total
     assert all(event.raw for event in events) and events
@@ -130,7 +117,7 @@ def test_captured_streams_are_read(name: str, finish: str, total: int) -> None:
 
 def test_captured_tool_calls_travel_in_raw() -> None:
     reader = StreamReader()
-    events = reader.feed((CAPTURES / "llama-server-2026.10.11549/chat-stream-tool.sse").read_bytes())
+    events = reader.feed(captured("llama-server-2026.10.11549/chat-stream-tool.sse"))
     assert reader.done and reader.finish_reason == "tool_calls"
     assert b'"name":"get_weather"' in events[1].raw and not any(event.output for event in events)
 
@@ -140,14 +127,14 @@ def test_captured_tool_calls_travel_in_raw() -> None:
     ("vllm-0.32.0-cpu/completions.http", "hellohellohellohello", 5)])
 def test_captured_whole_replies_are_read(name: str, text: str, total: int) -> None:
     reader = WholeReader()
-    reader.feed(body_of(name))
+    reader.feed(captured(name))
     [event] = reader.finish()
-    assert (event.output, event.raw, reader.usage.total_tokens) == (text, body_of(name), total)  # type: ignore[union-attr]
+    assert (event.output, event.raw, reader.usage.total_tokens) == (text, captured(name), total)  # type: ignore[union-attr]
 
 
 def test_a_captured_responses_stream_has_its_own_end() -> None:
     reader = ResponsesReader()
-    reader.feed(body_of("llama-server-2026.10.11549/responses-stream.http"))
+    reader.feed(captured("llama-server-2026.10.11549/responses-stream.http"))
     assert reader.done and reader.usage.total_tokens == 23  # type: ignore[union-attr]
 
 

@@ -24,7 +24,7 @@ from iop.adapters.wire.tokens import MOST
 from iop.adapters.wire.whole import JoiningReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import Usage
-from tests.adapters.test_pure import cut, places
+from tests.adapters.replies import cut, places
 
 READERS: list[Callable[[], Reader]] = [
     StreamReader, WholeReader, JoiningReader, UnstreamedReader, PassingReader, ResponsesReader, ResponseReader,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,7 @@ import pytest
 from iop.adapters.wire.responses_reply import JoiningResponseReader, ResponseReader, ResponsesReader
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT
-
-CAPTURES = Path(__file__).parent / "captures"
-
-
-def captured(name: str) -> bytes:
-    return (CAPTURES / name).read_bytes().split(b"\r\n\r\n", 1)[1]
+from tests.adapters.replies import captured
 
 
 def fed(*events: dict[str, Any] | bytes) -> tuple[ResponsesReader, list[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 
 from iop.adapters.wire.whole import JoiningReader, WholeAnswer
 from iop.errors import UpstreamError
-
-CAPTURES = Path(__file__).parent / "captures"
+from tests.adapters.replies import captured
 
 
 def chunk(*choices: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -187,7 +185,7 @@ def test_the_joined_body_is_bounded_exactly() -> None:
     ("llama-server-2026.10.11549/chat-stream.http", "length", 27), ("vllm-0.32.0-cpu/chat-stream.http", "length", 12)])
 def test_captured_streams_become_one_answer(name: str, finish: str, total: int) -> None:
     reader = JoiningReader()
-    [event] = reader.feed((CAPTURES / name).read_bytes().split(b"\r\n\r\n", 1)[1])
+    [event] = reader.feed(captured(name))
     assert (reader.done, reader.finish_reason, reader.usage and reader.usage.total_tokens) == (True, finish, total)
     answer = json.loads(event.raw)
     assert (answer["object"], answer["usage"]["total_tokens"]) == ("chat.completion", total)
@@ -196,7 +194,7 @@ def test_captured_streams_become_one_answer(name: str, finish: str, total: int) 
 
 def test_a_captured_call_is_one_call() -> None:
     reader = JoiningReader()
-    [event] = reader.feed((CAPTURES / "llama-server-2026.10.11549/chat-stream-tool.sse").read_bytes())
+    [event] = reader.feed(captured("llama-server-2026.10.11549/chat-stream-tool.sse"))
     [choice] = json.loads(event.raw)["choices"]
     [made] = choice["message"]["tool_calls"]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
