@@ -134,6 +134,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     say(f"done in {time.monotonic() - began:.0f} s. To go on by yourself:")
     print(f"\n  {os.path.relpath(IOP)} up --cli hello='echo {{prompt}}'\n", flush=True)
+    say('and with the model: "To try it" in docs/servers.md')
 
 
 if __name__ == "__main__":
