@@ -28,7 +28,7 @@ def main(context: click.Context, state: str | None) -> None:
     """Run models and command-line agents on the machines you own, and keep a record.
 
     Exit codes: 0 done, 1 failed (also: no edge is running), 2 usage, 3 no such target, node or run, 4 refused (policy, key,
-    queue), 130 cancelled.
+    queue), 5 not ended yet (verify), 130 cancelled.
     """
     context.obj = state
 

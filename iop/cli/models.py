@@ -29,7 +29,10 @@ _node_option = click.option("--node", metavar="NODE", default="", help="Which no
 @json_option
 @with_edge
 def models_command(edge: Client, *, node: str, as_json: bool) -> None:
-    """List the models of a node, whether they are in memory, and the servers that it started for them."""
+    """List the models of a node, whether they are in memory, and the servers that it started for them.
+
+    LOADED is how far one is that loads, where its server says so; RUNS are those that use it now.
+    """
     rows = _asked(edge, _which(edge, node), "models")
     if as_json:
         print_json(rows)
@@ -48,7 +51,7 @@ def models_command(edge: Client, *, node: str, as_json: bool) -> None:
 @with_edge
 def load_command(edge: Client, *, target: str, node: str, as_json: bool) -> None:
     """Load a model, and wait until it is there. Ctrl-C ends the waiting, not the loading."""
-    _follow(edge, _which(edge, node), ["load", target], as_json)
+    _follow(edge, _which(edge, node), ["load", target], as_json, "loading ")
 
 
 @click.command("unload", short_help="Take a model out of memory.", epilog=examples("iop node unload openai/tiny"))
@@ -75,7 +78,7 @@ def pull_command(edge: Client, *, name: str, target: str, node: str, as_json: bo
     _follow(edge, _which(edge, node), ["pull", name, *(["--target", target] if target else [])], as_json)
 
 
-def _follow(edge: Client, node: str, words: list[str], as_json: bool) -> None:
+def _follow(edge: Client, node: str, words: list[str], as_json: bool, doing: str = "") -> None:
     """Ask again until it is over, and show how far it is."""
     shown = ""
     while True:
@@ -83,7 +86,9 @@ def _follow(edge: Client, node: str, words: list[str], as_json: bool) -> None:
         if told["ended"]:
             _show(told, f"{words[1]} is there", as_json)
             return
-        line = safe_line(told["detail"] or "it is under way") + (f", {told['progress']:.0%}" if told["progress"] else "")
+        line = safe_line(doing + told["detail"] if told["detail"] else "it is under way")
+        if told["progress"]:
+            line += f", {told['progress']:.0%}"
         if line != shown:
             shown = line
             click.echo(line, err=True)
