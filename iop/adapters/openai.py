@@ -79,7 +79,8 @@ class OpenAIAdapter(ModelAdapter):
             return self._told_otherwise(request, settings)
         typed = api in TYPED or api.startswith("messages/")
         wanted = request_of(request, settings.model, self._joins(settings))
-        asked = self._asked(wanted, settings, _typed_headers(request) if typed else {}, passed_query(request) if typed else "")
+        asked = self._asked(wanted, settings, _typed_headers(request) if typed else {},
+                            passed_query(request) if typed else "")
         if can_be_translated(api):
             asked = asked._replace(otherwise=partial(self._refused, request, settings, asked))
         return asked

@@ -202,7 +202,10 @@ class Run:
         if self.state in ("ended", "detached") or not happened:
             return
         self._times.heard = self._clock.seconds()
-        kept = [event for event in happened if self._count(event)]
+        kept = self._tally.take(happened, self._takes)
+        if self._tally.has_output and self._times.output is None:
+            self._times.output = self._times.heard
+            self._tally.entry.output_us = events.now_us()
         if kept:
             if not self._waiting:
                 self._keeper.emits(self)
@@ -218,17 +221,9 @@ class Run:
             self.stop(OutputLimit(f"The run produced more than its limit of {self.spec.limits.output_bytes} bytes, or more "
                                   f"than {EVENT_BYTES} at once."))
 
-    def _count(self, event: RuntimeEvent) -> bool:
-        """Take an event into the totals; False when it is not to be kept."""
+    def _takes(self, event: RuntimeEvent) -> bool:
+        """Whether an event that is no output is to be kept."""
         kind = event.WhichOneof("kind")
-        if kind == "output":
-            if not self._tally.output(event):
-                return False
-            if self._times.output is None:
-                self._times.output = self._times.heard
-                self._tally.entry.output_us = events.now_us()
-            return True
-        self._tally.weight += event.ByteSize()
         if kind == "started":
             self._times.started = self._times.heard
             self._tally.entry.started_us = events.now_us()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 
 from iop import events
@@ -15,6 +15,7 @@ LIGHT_EVENTS = 900          # as many are one batch without a look at their size
 EVENT_BYTES = 32 * 1024 * 1024  # of one output; what the link carries, with room for what surrounds it
 BATCH_BYTES = 1024 * 1024   # what travels as one payload, but for a single event that is larger
 NO_DIGEST = bytes(32)
+NO_LIMIT = 1 << 64
 
 
 class Tally:
@@ -25,6 +26,7 @@ class Tally:
         self.seq = 0
         self.dropped: dict[int, int] = {}    # bytes over the output limit, by channel
         self.weight = 0                      # bytes, roughly, of what was taken and is not packed yet
+        self.has_output = False
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._digest = NO_DIGEST
@@ -35,19 +37,30 @@ class Tally:
         self.seq, self._bytes = entry.last_seq, entry.bytes
         self._digest = entry.digest or NO_DIGEST
         self.dropped = dict(entry.dropped)
+        self.has_output = entry.output_us != 0
 
-    def output(self, event: RuntimeEvent) -> bool:
-        """Take an output into the totals; False when it is more than the limit, and not to be kept."""
-        data = event.exact or event.output.encode("utf-8", "surrogatepass")
-        size = len(data)
-        weight = size + len(event.raw)
-        if self.dropped or self._bytes + size > self._limit_bytes > 0 or weight > EVENT_BYTES:
-            self.dropped[event.channel] = self.dropped.get(event.channel, 0) + size
-            return False
-        self._bytes += size
-        self.weight += weight
-        self._digest = sha256(self._digest + data).digest()
-        return True
+    def take(self, happened: Sequence[RuntimeEvent], other: Callable[[RuntimeEvent], bool]) -> list[RuntimeEvent]:
+        """Take outputs into the totals; gives what is to be kept, not those above the limit. `other` judges what is none."""
+        kept = []
+        limit = self._limit_bytes or NO_LIMIT
+        for event in happened:
+            if event.WhichOneof("kind") != "output":
+                if other(event):
+                    kept.append(event)
+                    self.weight += event.ByteSize()
+                continue
+            data = event.exact or event.output.encode("utf-8", "surrogatepass")
+            size = len(data)
+            weight = size + len(event.raw)
+            if self.dropped or self._bytes + size > limit or weight > EVENT_BYTES:
+                self.dropped[event.channel] = self.dropped.get(event.channel, 0) + size
+                continue
+            self._bytes += size
+            self.weight += weight
+            self._digest = sha256(self._digest + data).digest()
+            self.has_output = True
+            kept.append(event)
+        return kept
 
     def pack(self, kept: Sequence[RuntimeEvent]) -> list[Kept]:
         """Number them, and pack them as batches."""

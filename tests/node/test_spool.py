@@ -34,8 +34,7 @@ class Source:
 
     def emit(self, *texts: str, mark: bytes = b"") -> None:
         told = [events.output(text) for text in texts]
-        for event in told:
-            self.tally.output(event)
+        self.tally.take(told, bool)
         batches = self.tally.pack(told)
         self.spool.put(self.key, batches, self.tally.place(batches, mark), mark)
 
@@ -119,7 +118,7 @@ def test_the_next_start_has_all_that_was_written_and_the_place_behind_it() -> No
     assert then.again().pending() == ["1:a", "2:b", "3:c", "4:d"]
     straight = Tally("r", 1)
     for text in "abcd":
-        straight.output(events.output(text))
+        straight.take([events.output(text)], bool)
     assert straight._digest == tally._digest
 
 

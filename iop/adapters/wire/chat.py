@@ -22,14 +22,14 @@ from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usa
 BODY_BYTES = 64 * 1024 * 1024     # a whole reply that does not stream
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None     # llama.cpp, vLLM to 0.11, DeepSeek
     reasoning: str | None = None             # vLLM from 0.12, OpenRouter
     tool_calls: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     index: int = 0
     delta: _Delta | None = None
     message: _Delta | None = None
@@ -37,11 +37,11 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Details(msgspec.Struct):
+class _Details(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class Usages(msgspec.Struct):
+class Usages(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
@@ -130,8 +130,16 @@ class StreamReader(BaseReader):
         return self.done or not payload
 
     def _event(self, payload: bytes, at_us: int) -> RuntimeEvent:
-        chunk = _read(payload)
+        try:
+            chunk = _decode(payload)
+        except (msgspec.DecodeError, RecursionError):
+            chunk = _read(payload)
         if chunk.choices:
+            choice = chunk.choices[0]
+            delta = choice.delta
+            if delta is not None and delta.content and choice.index == 0 and not choice.finish_reason and chunk.usage is None:
+                self.heard += 1                  # nearly every chunk
+                return RuntimeEvent(at_us=at_us, output=delta.content, raw=payload)
             return self._output(chunk, payload, at_us)
         if chunk.error is not None:
             raise error_told("The backend ended its stream with an error:", chunk.error, payload)

@@ -96,13 +96,10 @@ class EventSplitter:
 
     def _plain(self, data: bytes) -> list[bytes] | None:
         """The way of nearly every read: whole events of one data line each. None when it is not so."""
-        events = data[:-2].split(b"\n\n")
-        if data.count(b"\n") != 2 * len(events) or len(data) > self._limit:
+        if not data.startswith(b"data: ") or len(data) > self._limit:
             return None
-        for event in events:
-            if not event.startswith(b"data: "):
-                return None
-        return [event[6:] for event in events]
+        events = data[6:-2].split(b"\n\ndata: ")
+        return events if data.count(b"\n") == 2 * len(events) else None
 
     def finish(self) -> list[bytes]:
         """At the end of the stream: the last event, also when its blank line is missing (many servers forget it)."""
