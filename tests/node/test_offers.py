@@ -7,9 +7,8 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from iop.adapters import cli, openai
-from iop.errors import AdapterError
 from iop.interfaces import IOffersInput
-from iop.node.health import AWAY_EVERY_S, CHECK_EVERY_S, HealthWatch
+from iop.node.health import HealthWatch
 from iop.node.offers import Offers
 from iop.node.status import node_status
 from iop.proto.node_pb2 import AdapterConfig, NodeConfigPayload, TargetConfig
@@ -169,18 +168,6 @@ def test_own_requirements_are_allowed_at_the_start_as_well() -> None:
     bench.tools.require(bench.factory.requirements({"argv": ["/bin/sh", "-c", "true"]}))
 
 
-def test_programs_get_little_of_the_nodes_environment() -> None:
-    environment = make_tools(Clock()).environment()
-    assert environment["PATH"] == "/usr/bin"
-    assert set(environment) == {"PATH", "HOME", "LANG", "TERM", "TMPDIR"}
-
-
-def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path) -> None:
-    (tmp_path / "runs").touch()
-    with pytest.raises(AdapterError, match="run's folder .* cannot be made: "):
-        make_tools(Clock(), folder=str(tmp_path / "runs")).workdir("a" * 32)
-
-
 @implementer(IOffersInput)
 class TalkingFactory(HandFactory):
     """Its targets take input while they run."""
@@ -205,23 +192,6 @@ def test_a_program_takes_input_where_its_target_says_so() -> None:
     settings = [cli.factory.settings(TargetConfig(name="t", settings=text)) for text in (
         b'{"argv": ["cat"]}', b'{"argv": ["cat"], "input": "open"}')]
     assert [cli.factory.takes_input(one) for one in settings] == [False, True]
-
-
-def test_a_backend_whose_runs_show_that_it_is_broken_is_looked_at_soon() -> None:
-    bench, clock, told = Bench(), Clock(), []
-    bench.apply(config(target("a")))
-    watch = HealthWatch(clock, lambda: bench.offers.backends, lambda: told.append(clock.seconds()))
-    watch.start()
-    clock.advance(AWAY_EVERY_S)
-    clock.advance(CHECK_EVERY_S)
-    before, adapter = len(told), bench.factory.built[0]
-    adapter.health["a"] = "Its runs fail."
-    clock.advance(AWAY_EVERY_S)
-    assert len(told) == before, "it is not looked at in each short round"
-    adapter.doubtful = True
-    clock.advance(AWAY_EVERY_S)
-    assert len(told) == before + 1 and watch.of(bench.offers.backends["hand"], "a").why_not == "Its runs fail."
-    watch.stop()
 
 
 def serving(mode: str, own: bool) -> tuple[Offers, list[tuple[str, str]]]:
