@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred, execute
@@ -21,8 +21,7 @@ from twisted.internet.threads import deferToThreadPool
 from iop.interfaces import IEdgeService
 from iop.proto import node_pb2
 from iop.run_metrics import RunMetrics
-
-disable_created_metrics()    # they double the series, and the library knows no smaller switch than the process
+from iop.series import Spread, Tally
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_VALUES = 200
@@ -77,19 +76,14 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._kept = _Kept()
         self.registry.register(self._kept)
-        self._http = Counter("iop_http_requests", "HTTP requests by route and status.", ["route", "status"],
-                             registry=self.registry)
-        self._http_seconds = Histogram("iop_http_request_duration_seconds", "From the head of a request to its last byte.",
-                                       ["route"], buckets=_SECONDS, registry=self.registry)
-        self._first_output = Histogram("iop_http_time_to_first_output_seconds",
-                                       "From the head of a request to the first output of its stream.", ["route"],
-                                       buckets=_SECONDS, registry=self.registry)
+        self._http = Tally("iop_http_requests", "HTTP requests by route and status.", ["route", "status"], self.registry)
+        self._http_seconds = Spread("iop_http_request_duration_seconds", "From the head of a request to its last byte.",
+                                    ["route"], _SECONDS, self.registry)
+        self._first_output = Spread("iop_http_time_to_first_output_seconds",
+                                    "From the head of a request to the first output of its stream.", ["route"], _SECONDS,
+                                    self.registry)
         self._runs = RunMetrics(self.registry, lambda adapter, target: (self._adapter(adapter), self._target(target)))
-        self._events = Counter("iop_lifecycle_events", "Lifecycle events by kind.", ["kind"], registry=self.registry)
-        self._http_children: dict[tuple[str, int], Any] = {}
-        self._second_children: dict[str, Any] = {}
-        self._first_children: dict[str, Any] = {}
-        self._kind_children: dict[str, Any] = {}
+        self._events = Tally("iop_lifecycle_events", "Lifecycle events by kind.", ["kind"], self.registry)
         self._code, self._adapter, self._target, self._kind, self._node = Capped(), Capped(), Capped(), Capped(), Capped()
         self._stop: Callable[[], object] | None = None
 
@@ -104,32 +98,21 @@ class Metrics:
 
     def happened(self, event: node_pb2.EdgeNodeEvent) -> None:
         """Count a lifecycle event; a run's ending tells its figures in its detail."""
-        child = self._kind_children.get(event.kind)
-        if child is None:
-            child = self._events.labels(kind := self._kind(event.kind))
-            if kind == event.kind:               # not what is counted as other: there may be any number of those
-                self._kind_children[kind] = child
-        child.inc()
-        if event.kind == "run_ended":
+        kind = event.kind
+        self._events.add((self._kind(kind),))
+        if kind == "run_ended":
             detail = _detail(event)
             self._runs.ended(self._code(str(detail.get("code", ""))), detail)
 
     def http_answered(self, route: str, method: bytes, status: int, seconds: float) -> None:
         """Count an answer. `route` is the table's pattern, so its values are as many as there are routes."""
-        key = (route or OTHER, status)
-        child = self._http_children.get(key)
-        if child is None:
-            child = self._http_children[key] = self._http.labels(key[0], str(status))
-            self._second_children.setdefault(key[0], self._http_seconds.labels(key[0]))
-        child.inc()
-        self._second_children[key[0]].observe(seconds)
+        route = route or OTHER
+        self._http.add((route, str(status)))
+        self._http_seconds.observe((route,), seconds)
 
     def http_streaming(self, route: str, seconds: float) -> None:
         """A stream has its first output."""
-        child = self._first_children.get(route)
-        if child is None:
-            child = self._first_children[route] = self._first_output.labels(route)
-        child.observe(seconds)
+        self._first_output.observe((route,), seconds)
 
     def render(self) -> Deferred[bytes]:
         """The text of a scrape: read here, rendered on a thread."""
