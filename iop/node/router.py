@@ -13,6 +13,7 @@ from iop.proto import node_pb2, run_pb2
 from iop.runs import ExecutionSpec, is_run_id
 from iop.servers import ServerSpec
 
+KNOWN_LIMITS = 64          # different ones that are remembered of a target
 OUTPUT_BYTES = 1024 * 1024 * 1024  # of a run for which nobody set a limit (contract.md)
 
 
@@ -37,10 +38,19 @@ class OfferedTarget:
         """Its configuration, as the record keeps it."""
         return self.config.SerializeToString()
 
+    def limits(self, asked: run_pb2.Limits) -> run_pb2.Limits:
+        """Those of a run that asks for these; most ask for the same, and nobody changes what is given."""
+        packed = asked.SerializeToString()
+        found = self._limits.get(packed)
+        if found is None:
+            found = limits(asked, self.config.limits, self.ceiling)
+            if len(self._limits) < KNOWN_LIMITS:
+                self._limits[packed] = found
+        return found
+
     @cached_property
-    def limits(self) -> run_pb2.Limits:
-        """Of a run that asks for none."""
-        return limits(run_pb2.Limits(), self.config.limits, self.ceiling)
+    def _limits(self) -> dict[bytes, run_pb2.Limits]:
+        return {}
 
 
 class Offer(Protocol):
@@ -61,11 +71,10 @@ def resolve(request: run_pb2.RunRequest, offers: Mapping[str, Offer], marker: Ma
     target = offer.targets.get(request.target)
     if target is None:
         raise NoSuchTarget(f"The adapter {request.adapter} of this node has no target {request.target!r}.")
-    asks = request.limits.ByteSize() != 0
     return ExecutionSpec(
         run_id=request.run_id, attempt=request.attempt, adapter=request.adapter, target=target.name,
         settings=target.settings, request=request,
-        limits=limits(request.limits, target.config.limits, target.ceiling) if asks else target.limits,
+        limits=target.limits(request.limits),
         marker={**marker, "IOP_RUN_ID": request.run_id})
 
 

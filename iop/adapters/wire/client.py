@@ -46,14 +46,21 @@ def place_of(url: str) -> Place:
 
 def request_bytes(method: bytes, place: Place, headers: dict[str, str], body: bytes | None) -> bytes:
     """A whole request. The body is JSON unless the headers name its content type."""
+    head = _head(method, place, tuple(headers.items()), body is not None)
+    return head + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+@lru_cache(256)
+def _head(method: bytes, place: Place, headers: tuple[tuple[str, str], ...], with_body: bool) -> bytes:
+    """All of it but its length: of a target it is mostly the same."""
     lines = {"host": place.host, "user-agent": "iop", "accept-encoding": "identity"}
-    if body is not None:
+    if with_body:
         lines["content-type"] = "application/json"
-    lines |= {name.lower(): value for name, value in headers.items()}
-    if body is not None:
-        lines["content-length"] = str(len(body))
+    lines |= {name.lower(): value for name, value in headers}
+    if with_body:
+        lines.pop("content-length", None)
     head = "".join([f"{name}: {' '.join(value.split())}\r\n" for name, value in lines.items()])
-    return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, place.target.encode("ascii"), head.encode("utf-8"), body or b"")
+    return b"%b %b HTTP/1.1\r\n%b" % (method, place.target.encode("ascii"), head.encode("utf-8"))
 
 
 class HttpClient:
