@@ -19,6 +19,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from iop.edge.bus import EDGE, Bus
 from iop.edge.firstreports import FirstReports
@@ -64,11 +65,11 @@ class Dispatcher:
 
     # --- accepting --------------------------------------------------------------------------------------------------
 
-    async def accept(self, record: RunRecord, request: RunRequest) -> RunRecord:
+    def accept(self, record: RunRecord, request: RunRequest) -> Deferred[RunRecord]:
         """Store a new run, placed or queued, in one commit, and send it when it is placed.
 
-        Returns the record stored, an earlier one for a used idempotency key. Raises NoSuchTarget, QueueFull, Conflict
-        and HistoryUnavailable; then nothing is left of it.
+        Fires with the record stored, an earlier one for a used idempotency key. Raises NoSuchTarget and QueueFull, fails
+        with Conflict and HistoryUnavailable; then nothing is left of it.
         """
         choice = self._slots.choose(record, request)
         node = self._registry.get(choice.node_id) if choice.node_id else None
@@ -78,11 +79,16 @@ class Dispatcher:
             record.state, record.node_id = "queued", record.pin
         else:
             self._slots.take(node, choice, record, request)
-        try:
-            stored = await self._history.create_run(record)
-        except BaseException:
-            self._give_back(node, record)
-            raise
+        created: Deferred[RunRecord] = self._history.create_run(record)
+        return created.addCallbacks(self._created, self._not_created, callbackArgs=(node, link, choice, record, request),
+                                    errbackArgs=(node, record))
+
+    def _not_created(self, failure: Failure, node: Node | None, record: RunRecord) -> Failure:
+        self._give_back(node, record)
+        return failure
+
+    def _created(self, stored: RunRecord, node: Node | None, link: Any, choice: Choice, record: RunRecord,
+                 request: RunRequest) -> RunRecord:
         if stored.run_id != record.run_id:
             self._give_back(node, record)
             check_repeated(stored, record, request)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -170,12 +170,12 @@ class EdgeService:
         def late(record: RunRecord) -> None:
             if idempotency_key is None:
                 self.abandon(record.run_id, source, "the submitter went away")
-        return outliving(_start(self._submit(request, source, idempotency_key)), late)
+        return outliving(maybeDeferred(self._submit, request, source, idempotency_key), late)
 
-    async def _submit(self, request: RunRequest, source: Source, key: str | None) -> RunRecord:
+    def _submit(self, request: RunRequest, source: Source, key: str | None) -> Deferred[RunRecord]:
         if self._stopping:
             raise Draining(STOPPING)
-        return await self._dispatcher.accept(*self._intake.take(request, source, key))
+        return self._dispatcher.accept(*self._intake.take(request, source, key))
 
     def _queue_s(self, adapter: str, target: str) -> float:
         return self._configs.queue_s(adapter, target) or self._config.limits.queue_s or self._config.queue.deadline_s
