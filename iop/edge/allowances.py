@@ -55,9 +55,12 @@ class Allowances:
 
     def permits(self, owner: str, asked: str, targets: Iterable[str]) -> bool:
         """Whether every key of the owner allows the name that was asked, or all that it means."""
+        found = self._limits_of(owner)
+        if not found:
+            return True
         named = tuple(targets)
         return all(not limits.models or limits.lets((asked,)) or all(limits.lets((target,)) for target in named)
-                   for limits in self._limits_of(owner))
+                   for limits in found)
 
     def priority(self, owner: str, asked: int) -> int:
         """How urgent the owner's run is, at most as it was asked for: nobody goes before all others by a mere header."""

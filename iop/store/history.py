@@ -142,6 +142,7 @@ class History:
 def _checked(changes: Mapping[str, object]) -> dict[str, object]:
     """A copy. A name that is no column, or a value of another type, is a fault of the caller's code."""
     for name, value in changes.items():
-        if not isinstance(value, _CHANGEABLE.get(name, ())):
+        kind = _CHANGEABLE.get(name, ())
+        if value.__class__ is not kind and not isinstance(value, kind):
             raise TypeError(f"a run has no column {name} of type {type(value).__name__}")
     return dict(changes)
