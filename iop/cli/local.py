@@ -15,10 +15,10 @@ ANSWER_S = 10.0          # a node that is at work answers at once; one that just
 
 
 class LocalNode:
-    """One node with its state folder on this machine."""
+    """One node with its state folder on this machine; called as that folder where its id is not known."""
 
-    def __init__(self, state: Path) -> None:
-        self.name = state.name
+    def __init__(self, state: Path, node_id: str = "") -> None:
+        self.name = node_id or state.name
         self._state = state
 
     def ask(self) -> Held:
@@ -48,10 +48,10 @@ class LocalNode:
         return ready_pid(self._state / "node.ready.json") == pid
 
 
-def local_nodes(folder: Path) -> list[LocalNode]:
+def local_nodes(folder: Path, node_id: str = "") -> list[LocalNode]:
     """The node of a state folder, or the nodes of an `iop up`. Raises NoSuchNode."""
     if (folder / NAME).exists():
-        return [LocalNode(folder)]
+        return [LocalNode(folder, node_id)]
     places = sorted(folder.glob(f"node-*/{NAME}"))
     if not places:
         raise NoSuchNode(f"No node has its state in {folder}.", hint="Name its folder with --state DIR, or its configuration "

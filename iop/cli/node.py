@@ -58,8 +58,9 @@ def restart_command(context: click.Context, node_id: str | None, config: str | N
             raise InvalidRequest("NODE and --config do not go together: the one is asked of an edge, the other here.")
         _show(_restart_there(find_edge(state), node_id), as_json)
         return
-    folder = Path(load_node(os.path.abspath(config)).state if config else state or default_state()).absolute()
-    for node in local_nodes(folder):
+    known = load_node(os.path.abspath(config)) if config else None
+    folder = Path(known.state if known else state or default_state()).absolute()
+    for node in local_nodes(folder, known.node.id if known else ""):
         _show(_restart_here(node), as_json)
 
 
@@ -93,7 +94,7 @@ def _restart_here(node: LocalNode) -> dict[str, Any]:
     """On this machine: USR2 to its process. Raises what it refuses, or NotReady."""
     began = time.monotonic()
     before = node.ask()
-    _tell(f"{node.name} (pid {before.pid}) has been asked")
+    _tell(f"{node.name} (pid {before.pid}) has been asked; runs that it drives itself have 20 s to end")
     shown = False
     while time.monotonic() < began + READY_S:
         held = node.after(before)

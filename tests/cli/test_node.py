@@ -50,6 +50,7 @@ def test_the_nodes_of_a_folder_are_its_own_or_those_below_it(tmp_path: Path) -> 
         (tmp_path / name / NAME).touch()
     assert [node.name for node in local_nodes(tmp_path)] == ["node-1", "node-2"]
     assert [node.name for node in local_nodes(tmp_path / "node-2")] == ["node-2"]
+    assert [node.name for node in local_nodes(tmp_path / "node-2", "gpu-1")] == ["gpu-1"]
 
 
 def test_what_the_node_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
