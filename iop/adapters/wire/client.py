@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.endpoints import HostnameEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.protocol import Factory
 from twisted.internet.ssl import optionsForClientTLS
 
 from iop.adapters.wire.connection import Connection
@@ -61,6 +62,18 @@ def _head(method: bytes, place: Place, headers: tuple[tuple[str, str], ...], wit
         lines.pop("content-length", None)
     head = "".join([f"{name}: {' '.join(value.split())}\r\n" for name, value in lines.items()])
     return b"%b %b HTTP/1.1\r\n%b" % (method, place.target.encode("ascii"), head.encode("utf-8"))
+
+
+class _Once(Factory):
+    """Of one connection: as connectProtocol's, but without two lines in the log for each."""
+
+    noisy = False
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def buildProtocol(self, _addr: Any) -> Connection:
+        return self._connection
 
 
 class HttpClient:
@@ -121,7 +134,7 @@ class HttpClient:
             endpoint = HostnameEndpoint(self._reactor, host, port, timeout=self._connect_s)
         if scheme == "https":
             endpoint = wrapClientTLS(optionsForClientTLS(host), endpoint)
-        connecting: Deferred[Connection] = connectProtocol(endpoint, Connection(self, key))
+        connecting: Deferred[Connection] = endpoint.connect(_Once(Connection(self, key)))
         return connecting.addCallback(_checked)
 
     def freed(self, connection: Connection) -> None:
