@@ -43,23 +43,25 @@ class Tally:
         """Take outputs into the totals; gives what is to be kept, not those above the limit. `other` judges what is none."""
         kept = []
         limit = self._limit_bytes or NO_LIMIT
+        total, weight, digest = self._bytes, self.weight, self._digest
         for event in happened:
             if event.WhichOneof("kind") != "output":
                 if other(event):
                     kept.append(event)
-                    self.weight += event.ByteSize()
+                    weight += event.ByteSize()
                 continue
-            data = event.exact or event.output.encode("utf-8", "surrogatepass")
+            data = event.exact or event.output.encode()
             size = len(data)
-            weight = size + len(event.raw)
-            if self.dropped or self._bytes + size > limit or weight > EVENT_BYTES:
+            whole = size + len(event.raw)
+            if self.dropped or total + size > limit or whole > EVENT_BYTES:
                 self.dropped[event.channel] = self.dropped.get(event.channel, 0) + size
                 continue
-            self._bytes += size
-            self.weight += weight
-            self._digest = sha256(self._digest + data).digest()
-            self.has_output = True
+            total += size
+            weight += whole
+            digest = sha256(digest + data).digest()
             kept.append(event)
+        self.has_output = self.has_output or digest is not self._digest
+        self._bytes, self.weight, self._digest = total, weight, digest
         return kept
 
     def pack(self, kept: Sequence[RuntimeEvent]) -> list[Kept]:
