@@ -37,7 +37,7 @@ class Means:
     environment: Callable[[], Mapping[str, str]]
     require: Callable[[Iterable[Program]], None]
     probe: Probe
-    free_port: Callable[[str], int]
+    free_port: Callable[[str, int], int]      # (host, the wanted one or 0)
 
 
 class ServerProgram:
@@ -66,7 +66,7 @@ class ServerProgram:
         work = os.path.join(self._folder, "work")
         for folder in (os.path.dirname(self._folder), self._folder, work):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._begin(spec.port or self._means.free_port(spec.host), attempt, 0)
+        self._begin(self._means.free_port(spec.host, spec.port), attempt, 0)
         self._note()
         argv, env = spec.filled(self._port)
         environment = {**self._means.environment(), **env}

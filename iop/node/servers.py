@@ -6,6 +6,7 @@ no more runs until it has had its turn.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Callable, Iterable
@@ -241,8 +242,16 @@ class Servers:
         return server
 
 
-def free_port(host: str) -> int:
-    """One that nobody listens on now. Raises OSError."""
+def free_port(host: str, wanted: int) -> int:
+    """The one that is `wanted`, or any (0), that nobody listens on now. Raises OSError: else whoever listens there would
+    be taken for the server, and be sent its requests.
+    """
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
+        if wanted:                           # what is left of an earlier start's connections is in nobody's way
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, wanted))
+        except OSError as error:
+            sentence = f"its port {wanted} is taken by another program"
+            raise OSError(error.errno, sentence if error.errno == errno.EADDRINUSE else error.strerror) from None
         return int(probe.getsockname()[1])

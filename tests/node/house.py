@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,12 @@ class House:
         self.told = 0
         self.folder = folder
         self.servers = Servers(Means(self.clock, self.spawner, lambda: {"PATH": "/usr/bin"}, self.require, self.probe,
-                                     lambda host: next(self.ports)), str(folder), budget, self.count)
+                                     self.free_port), str(folder), budget, self.count)
+
+    def free_port(self, host: str, wanted: int) -> int:
+        if wanted in self.health:                # somebody answers there
+            raise OSError(errno.EADDRINUSE, f"its port {wanted} is taken by another program")
+        return wanted or next(self.ports)
 
     def count(self) -> None:
         self.told += 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 
+import pytest
 from twisted.internet.defer import CancelledError
 from zope.interface.verify import verifyObject
 
 from iop.errors import AdapterError, PolicyDenied
 from iop.interfaces import IProgram, IServers, IServerUse, ISpawner
+from iop.node.servers import free_port
 from tests.node.house import LOADING, spec, warm
 
 
@@ -32,6 +35,33 @@ def test_nothing_runs_until_somebody_needs_it_and_then_it_is_one_for_all(house):
     third = house.use(spec())
     assert [asked.use.url for asked in (first, second, third)] == ["http://127.0.0.1:1001"] * 3
     assert len(house.spawner.programs) == 1 and house.servers.state(spec()) == "warm"
+
+
+def test_whoever_listens_on_its_port_is_not_taken_for_it(house):
+    house.health[8080] = 200
+    asked = house.use(spec(port=8080, restarts=1))
+    house.pass_(60)
+    assert not house.spawner.programs and isinstance(asked.error, AdapterError)
+    assert "its port 8080 is taken by another program" in asked.error.message
+    del house.health[8080]
+    house.pass_(60)
+    again = house.use(spec(port=8080, restarts=1))
+    house.ready(8080)
+    assert again.use.url == "http://127.0.0.1:8080"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_port_is_free_while_nobody_listens_there_and_lingering_connections_do_not_count(host):
+    listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    port = listener.getsockname()[1]
+    with pytest.raises(OSError, match="is taken by another program"):
+        free_port(host, port)
+    assert free_port(host, 0) != port
+    with socket.create_connection((host, port)) as client:
+        listener.accept()[0].close()             # closed on the listener's side first: it is the one that lingers
+        client.recv(1)
+    listener.close()
+    assert free_port(host, port) == port
 
 
 def test_who_waits_is_told_of_the_loading_once_a_second_at_most_and_with_its_progress(house):
