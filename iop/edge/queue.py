@@ -41,8 +41,9 @@ class RunQueue:
         Who has no run here finds a few places more than the limit: a queue that one owner has filled is not full for others.
         """
         more = self.limit // NEWCOMERS + 1 if self.limit and not self._owned[owner] else 0
-        if len(self._places) + self._held.total() >= self.limit + more:
-            raise QueueFull(f"The queue is full: {len(self._places)} runs are waiting.")
+        taken = len(self._places) + self._held.total()
+        if taken >= self.limit + more:
+            raise QueueFull(f"The queue is full: all of its {taken} places are taken.")
         self._held[owner] += 1
         self._owned[owner] += 1
 

@@ -55,7 +55,7 @@ def test_the_queue_counts_places_that_are_held() -> None:
     queue = RunQueue(2)
     queue.hold("anna")
     queue.add(run("anna"))
-    with pytest.raises(QueueFull, match="1 runs are waiting"):
+    with pytest.raises(QueueFull, match="all of its 2 places are taken"):
         queue.hold("anna")
     queue.release("anna")
     queue.hold("anna")
