@@ -53,4 +53,6 @@ _SHORT = {"requests_per_minute": "{} requests/min", "tokens_per_minute": "{} tok
 def limits_text(limits: Mapping[str, Any]) -> str:
     """What a key is limited to, in a few words; "" for nothing."""
     told = [text.format(limits[name]) for name, text in _SHORT.items() if name in limits]
-    return ", ".join([*told, *limits.get("models", ())])
+    if limits.get("models"):
+        told.append("only " + ", ".join(limits["models"]))
+    return ", ".join(told)

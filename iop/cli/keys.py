@@ -95,7 +95,7 @@ def set_command(context: click.Context, keyid: str, any_priority: bool, any_mode
     if as_json:
         print_json({"keyid": keyid, "limits": msgspec.to_builtins(limits), "in_force": told})
     else:
-        _tell_saved(f"{keyid}: {limits_text(msgspec.to_builtins(limits)) or 'no limits'}", store, told)
+        _tell_saved(f"{keyid} now has: {limits_text(msgspec.to_builtins(limits)) or 'no limits'}", store, told)
 
 
 @keys_group.command("list", epilog=examples("iop keys list --json"))

@@ -222,7 +222,7 @@ def test_the_limits_of_a_key_are_set_changed_and_lifted(iop, edge_folder):
                           "qwen*", "--max-priority", "0", "--state", edge_folder, "--json").output)
     key, = load_keys(f"{edge_folder}/keys.yaml")
     assert key.limits == KeyLimits(requests_per_minute=60, cost_per_day=2.5, models=["qwen*"], max_priority=0)
-    assert "60 requests/min, $2.5/day, priority 0, qwen*" in iop("keys", "list", "--state", edge_folder).output
+    assert "60 requests/min, $2.5/day, priority 0, only qwen*" in iop("keys", "list", "--state", edge_folder).output
     told = iop("keys", "set", made["keyid"], "--concurrency", "2", "--requests-per-minute", "0", "--any-model",
                "--any-priority", "--state", edge_folder, "--json")
     assert json.loads(told.output)["limits"] == {"concurrency": 2, "cost_per_day": 2.5}
