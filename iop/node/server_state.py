@@ -18,7 +18,7 @@ def as_told(state: str) -> str:
 
 
 def told_meanwhile(name: str, state: str) -> str:
-    """What is told to who waits for it."""
+    """What is told to who waits for it, behind the word `loading`."""
     if state in LOOKED_AT:
         return name
-    return f"{name} has ended and is about to be started again" if state == RESTING else f"{name} is to be started"
+    return f"{name}, which ended and is started again" if state == RESTING else f"{name}, which is to be started"
