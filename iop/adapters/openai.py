@@ -78,9 +78,9 @@ class OpenAIAdapter(ModelAdapter):
                 raise UpstreamError(f"The backend of {request.target} has no API {api[:80]}.", status=404)
             return self._told_otherwise(request, settings)
         typed = api in TYPED or api.startswith("messages/")
-        wanted = request_of(request, settings.model, self._joins(settings))
-        asked = self._asked(wanted, settings, _typed_headers(request) if typed else {},
-                            passed_query(request) if typed else "")
+        joined = self._joins(settings)
+        asked = self._asked(request_of(request, settings.model, joined), settings, joined,
+                            _typed_headers(request) if typed else {}, passed_query(request) if typed else "")
         if can_be_translated(api):
             asked = asked._replace(otherwise=partial(self._refused, request, settings, asked))
         return asked
@@ -92,8 +92,9 @@ class OpenAIAdapter(ModelAdapter):
             return request.api in APIS and request.api not in settings.apis
         return self._lacking.lacks(request.target, request.api) or needs_translation(request.api, request.body)
 
-    def _asked(self, wanted: ApiRequest, settings: OpenAISettings, headers: dict[str, str], query: str = "") -> Asked:
-        if wanted.plain and not self._joins(settings):
+    def _asked(self, wanted: ApiRequest, settings: OpenAISettings, joined: bool, headers: dict[str, str],
+               query: str = "") -> Asked:
+        if wanted.plain and not joined:
             return Asked(wanted.api + query, wanted.plain, readers_of(wanted, False), headers | self._headers(settings),
                          wanted.content_type, whole_s=settings.whole_s)
         asked = Asked(wanted.api + query, wanted.body, readers_of(wanted), headers | self._headers(settings),
@@ -131,7 +132,9 @@ class OpenAIAdapter(ModelAdapter):
         return asked._replace(otherwise=otherwise)
 
     def _told(self, told: Translated, settings: OpenAISettings, answered: Callable[[], None] | None) -> Asked:
-        asked = self._asked(passed_on(told.api, msgspec.json.encode(told.body), settings.model), settings, {})
+        joined = self._joins(settings)
+        wanted = passed_on(told.api, msgspec.json.encode(told.body), settings.model, joined=joined)
+        asked = self._asked(wanted, settings, joined, {})
         return asked._replace(api=told.api, warnings=told.warnings, answered=answered or asked.answered)
 
     def _check(self, settings: OpenAISettings) -> Deferred[TargetHealth]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -80,11 +81,9 @@ class ModelRun(Execution):
             self._abort(UpstreamError(fault, status=status))
             return
         self._asked.answered()
-        response = {"status": status, "content_type": (self._reader.told_as or media_type).decode("latin-1")[:200]}
-        if self._asked.api:
-            response["api"] = self._asked.api
+        response = _response(status, (self._reader.told_as or media_type)[:200], self._asked.api)
         self._begun = [events.started(self._spec.adapter, self._spec.target, self._backend,
-                                      response=msgspec.json.encode(response)),
+                                      response=response),
                        *(events.status("warning", warning) for warning in self._asked.warnings)]
 
     def _choose_reader(self, media_type: bytes) -> str:
@@ -223,6 +222,12 @@ class ModelRun(Execution):
         if self._reader.usage is not None:
             outcome.usage.CopyFrom(self._reader.usage)
         self._end("completed", outcome)
+
+
+@lru_cache(256)
+def _response(status: int, media_type: bytes, api: str) -> bytes:
+    response = {"status": status, "content_type": media_type.decode("latin-1")}
+    return msgspec.json.encode(response | {"api": api} if api else response)
 
 
 def _first(headers: Headers, name: bytes) -> bytes:

@@ -52,7 +52,7 @@ def request_of(request: RunRequest, model: str, joined: bool = True) -> ApiReque
 
 def passed_on(api: str, body: bytes, model: str, content_type: str = "", joined: bool = True) -> ApiRequest:
     """A body of that API for the backend's `model`. Raises InvalidRequest."""
-    if not api.isascii() or not all(part.replace("_", "").isalnum() for part in api.split("/")):
+    if api not in APIS and not _is_path(api):
         raise InvalidRequest(f"{api[:80]!r} is not the path of a model API.")
     if forms.is_form(content_type):
         return ApiRequest(api, _form(body, content_type, model), False, content_type=content_type)
@@ -72,6 +72,10 @@ def passed_on(api: str, body: bytes, model: str, content_type: str = "", joined:
         return ApiRequest(api, plain, False, plain)
     streaming = _streaming(fields, options) if api in CHATS else msgspec.json.encode(fields | {"stream": True})
     return ApiRequest(api, streaming, stream is True, plain)
+
+
+def _is_path(api: str) -> bool:
+    return api.isascii() and all(part.replace("_", "").isalnum() for part in api.split("/"))
 
 
 def passed_query(request: RunRequest) -> str:
