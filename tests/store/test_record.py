@@ -67,3 +67,14 @@ async def test_the_record_outlives_its_process_and_is_private(record, tmp_path) 
     assert [run.run_id for run in await again.recent(3)] == ["r29", "r28", "r27"]
     assert len(await again.open_runs()) == 30
     await again.close()
+
+
+@ensureDeferred
+async def test_of_many_acceptances_at_once_each_hears_whether_it_is_the_first(record) -> None:
+    await record.accept("b", 1, "cli", "hello", b"before")
+    asked = [record.accept(run, 1, "cli", "hello", b"now") for run in "abc"]
+    endings = [record.end(run, 1, "completed", b"") for run in "ca"]
+    assert [await fresh for fresh in asked] == [True, False, True]
+    for ending in endings:
+        await ending
+    assert [(run.run_id, run.request) for run in await record.open_runs()] == [("b", b"before")]
