@@ -22,10 +22,11 @@ class Write:
     """One thing to commit. `kind` says which method of a transaction knows how; `values` belong to the kind.
 
     `result`, `error` and `committed` are set by the thread, and read by the reactor when it is done only. `withdrawn` is
-    set by the reactor: the caller was told no, so the thread leaves it out if it still can.
+    set by the reactor: the caller was told no, so the thread leaves it out if it still can. `urgent`: it is not to wait
+    for another to go with.
     """
 
-    __slots__ = ("kind", "values", "size", "deferred", "result", "error", "committed", "withdrawn", "done")
+    __slots__ = ("kind", "values", "size", "deferred", "result", "error", "committed", "withdrawn", "done", "urgent")
 
     def __init__(self, kind: str, values: Any, size: int = 0) -> None:
         self.kind = kind
@@ -37,6 +38,7 @@ class Write:
         self.committed = False
         self.withdrawn = False
         self.done = False
+        self.urgent = True
 
 
 class Read:
@@ -81,7 +83,8 @@ class Work:
         deferred = write.deferred
         self.backlog += 1
         self.writes.append(write)
-        if not wait_s:
+        write.urgent = not wait_s
+        if write.urgent:
             self._wake()
         elif self._waiting is None and not self._awake:
             self._waiting = self._reactor.callLater(wait_s, self._waited)

@@ -25,8 +25,8 @@ from iop.store.statement import execute
 from iop.store.work import Read, Work, Write
 
 SLICE_S = 0.005                  # of reading between two commits (delivery.md §2)
-PACE = 4                         # times as long as a commit took, from its beginning to that of the next, and
-PACE_S = 0.02                    # no longer: so that what comes at the same time shares a commit
+PACE = 4                         # from the beginning of a commit to that of the next: as long as it took, for each that
+PACE_S = 0.02                    # waited for it up to four. Where one waits at a time, nobody waits for more than that
 GROUP_WRITES = 8192              # in one transaction at most, and
 GROUP_BYTES = 32 * 1024 * 1024   # of packed batches: what must be held until the commit
 FIRST_RETRY_S, LAST_RETRY_S = 0.05, 2.0
@@ -123,8 +123,8 @@ class Worker:
         begun = time.monotonic()
         group = self._group()
         self._commit(group)
-        if group:
-            self._next_at = begun + min((time.monotonic() - begun) * PACE, PACE_S)
+        waited = sum(write.urgent for write in group)
+        self._next_at = begun + min((time.monotonic() - begun) * min(waited, PACE), PACE_S)
 
     def _group(self) -> list[Write]:
         """What failed before and what came since, in order, as much as one transaction takes."""
