@@ -260,7 +260,9 @@ class NodeLink:
             self._link.send("resend", Resend(run_id=run.run_id, attempt=run.record.attempt, from_seq=from_seq))
 
     async def _late(self, batch: EventBatch, packed: bytes) -> None:
-        """Events of an attempt that is closed: kept apart, and the node is told to stop it (E6)."""
+        """Events of an attempt that is closed: kept apart, and the node is told to stop it (E6). The record knows the node
+        of its last attempt alone: an earlier one may have been another's, which sends again what it knows no ack of.
+        """
         history, node_id = self._desk.history, self.node.node_id
         run_id, attempt, last_seq = batch.run_id, batch.attempt, batch.first_seq + len(batch.events) - 1
         run = self._desk.runs.get(run_id)
@@ -268,7 +270,7 @@ class NodeLink:
             record = run.record if run is not None else await history.run(run_id)
         except NoSuchRun:
             record = None
-        if record is None or attempt > record.attempt or record.node_id != node_id:
+        if record is None or attempt > record.attempt or (attempt == record.attempt and record.node_id != node_id):
             raise RemoteProtocolError(f"{node_id} sent events of run {run_id[:40]} ({attempt}), which is not its own.")
         if last_seq > await history.committed(run_id, attempt):
             await self._desk.late.keep(batch, packed)

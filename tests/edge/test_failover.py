@@ -34,6 +34,26 @@ def test_a_run_whose_backend_failed_in_silence_goes_to_another_node(
     assert edge.submit(asked()).node_id == "n1", "its slot there is free again"
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_node_that_tells_of_its_attempt_once_more_when_the_run_is_long_elsewhere_is_acknowledged(
+        two: tuple[FakeEdge, FakeNode, FakeNode], again: bool) -> None:
+    """Its acknowledgement is lost with a crash of its machine; a link closed for it would be closed for ever."""
+    edge, n1, n2 = two
+    run = edge.submit(asked())
+    request = n1.accept()
+    fail(n1)
+    finish(n2, run.run_id)
+    edge.clock.advance(3600)
+    if again:
+        n1.pair.cut()
+        n1 = edge.node("n1", instance="2", reports=[report(request, 1, first=1, open_=False)])
+    n1.emit(request, 1, ending("failed", BROKEN))
+    assert edge.service.node("n1").state == "up"
+    assert n1.last("event_ack").through_seq == 1
+    assert list(edge.history.kept.late) == [(run.run_id, 1, 1)]
+    assert edge.run(run.run_id).state == "completed"
+
+
 def test_another_target_of_its_alias_on_the_same_node_will_do(make_edge: Any) -> None:
     edge = make_edge()
     node = edge.node("n1", told=offering(("o", "small"), ("v", "big")))
