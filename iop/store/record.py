@@ -112,11 +112,17 @@ def _carry_out(connection: Connection, writes: Sequence[Write]) -> None:
 
 
 def _accept(connection: Connection, writes: Sequence[Write]) -> None:
-    all_fresh = bulk.insert(connection, _table, _ACCEPTED, [write.values for write in writes]) == len(writes)
+    first = {write.values[:2]: write for write in reversed(writes)}
+    count = bulk.insert(connection, _table, _ACCEPTED, [write.values for write in first.values()])
     for write in writes:
-        run_id, attempt, _, _, accepted_us = write.values[:5]
-        write.result = all_fresh or accepted_us == connection.execute(
-            select(_table.c.accepted_us).where(_table.c.run_id == run_id, _table.c.attempt == attempt)).scalar()
+        write.result = first[write.values[:2]] is write and (count == len(first) or _is_its_own(connection, write))
+
+
+def _is_its_own(connection: Connection, write: Write) -> bool:
+    """Whether the attempt's row was made by this acceptance, and not by an earlier one."""
+    run_id, attempt, accepted_us = write.values[0], write.values[1], write.values[4]
+    found = select(_table.c.accepted_us).where(_table.c.run_id == clean(run_id), _table.c.attempt == attempt)
+    return bool(connection.execute(found).scalar() == accepted_us)
 
 
 def _open_runs(connection: Connection) -> Generator[None, None, list[OpenRun]]:

@@ -116,7 +116,9 @@ class StreamReader(BaseReader):
         found: list[RuntimeEvent] = []
         try:
             for payload in payloads:
-                if not self._is_end(payload):
+                if self.done:
+                    break
+                if payload[:1] == b"{" or not self._is_end(payload):
                     found.append(self._event(payload, at_us))
         except UpstreamError as fault:
             if not found:
