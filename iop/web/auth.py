@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from iop.errors import AuthFailed, Forbidden
 from iop.headers import Headers
@@ -12,8 +13,7 @@ from iop.keys import KeyRing
 ADMIN = "admin"
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """The owner of the key that a request carries."""
 
     name: str
