@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_twisted
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
@@ -15,7 +17,7 @@ from iop.errors import AdapterError, Cancelled
 from iop.interfaces import IServers, IServerUse
 from iop.servers import ServerSpec
 from tests.adapters.kit import Started, Tools, target, until
-from tests.adapters.upstream import Upstream
+from tests.adapters.upstream import Call, Upstream, delta
 
 SERVE = {"argv": ["/bin/serve", "--port", "{port}"], "name": "s"}
 REPLY = b'{"choices":[{"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}'
@@ -66,11 +68,11 @@ class HandServers:
 class Run(Started):
     """A run, its servers beside it."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, request: dict[str, Any] | None = None, **more: Any) -> None:
         self.servers = HandServers()
         tools = Tools(reactor)
         tools.servers = self.servers
-        super().__init__(openai.factory, tools, target("m", serve=SERVE, answers="plain", **more))
+        super().__init__(openai.factory, tools, target("m", **{"serve": SERVE, "answers": "plain"} | more), **(request or {}))
 
     @property
     def words(self) -> list[tuple[str, str, float]]:
@@ -131,6 +133,72 @@ async def test_a_request_that_got_no_answer_is_made_again_on_the_server_that_com
     call = await until(lambda: len(upstream.calls) == 2 and upstream.calls[1])
     call.whole(REPLY)
     assert (await run.ended())[0] == "completed" and use.released == 1
+    await run.close()
+
+
+ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+
+
+def killed_behind_its_head(call: Call, how: str) -> None:
+    """Before the model said anything: some servers send the head, and the role, before they read the prompt."""
+    if how == "half a body":
+        call.head(Content_Type="application/json", Content_Length="99")
+        call.send(REPLY[:20])
+    elif how == "closed":
+        call.head(Content_Type="text/event-stream", Connection="close")
+        call.close()
+        return
+    else:
+        call.stream_head()
+        if how == "role":
+            call.event(ROLE)
+    call.reset()
+
+
+@pytest.mark.parametrize(("answers", "stream", "how"), [
+    ("plain", False, "half a body"), ("plain", True, "head"), ("plain", True, "role"), ("plain", True, "closed"),
+    ("joined", False, "head"), ("joined", False, "role"), ("joined", False, "words")])
+@pytest_twisted.ensureDeferred
+async def test_a_server_that_dies_behind_its_head_is_asked_again_as_long_as_nothing_was_told(
+        upstream: Upstream, answers: str, stream: bool, how: str) -> None:
+    body = {"model": "a", "messages": [], "stream": stream}
+    run = Run(answers=answers, request={"api": "chat/completions", "body": json.dumps(body).encode()})
+    use = run.servers.give(upstream)
+    call = await until(lambda: upstream.calls and upstream.calls[0])
+    if how == "words":
+        call.stream_head()
+        call.words("half of an")
+        await until(lambda: run.sink.kinds)
+        call.reset()
+    else:
+        killed_behind_its_head(call, how)
+    await until(lambda: len(run.servers.asked) == 2 or run.endings)
+    assert (use.cuts, use.released, run.endings) == (1, 0, [])
+    use = run.servers.give(upstream)
+    call = await until(lambda: len(upstream.calls) == 2 and upstream.calls[1])
+    assert upstream.requests[0][2] == upstream.requests[1][2]
+    call.stream_head()
+    call.words("hello")
+    call.end()
+    assert (await run.ended())[0] == "completed" and run.sink.text() == "hello" and use.released == 1
+    await run.close()
+
+
+@pytest.mark.parametrize("how", ["told", "refused", "error"])
+@pytest_twisted.ensureDeferred
+async def test_one_that_told_something_or_refused_is_not_asked_again(upstream: Upstream, how: str) -> None:
+    body = {"model": "a", "messages": [], "stream": True}
+    run = Run(request={"api": "chat/completions", "body": json.dumps(body).encode()})
+    use = run.servers.give(upstream)
+    call = await until(lambda: upstream.calls and upstream.calls[0])
+    if how == "refused":
+        call.whole(b"busy", "503 Busy")
+    else:
+        call.stream_head()
+        call.event({"error": {"message": "busy", "code": 503}} if how == "error" else delta("hello"))
+        await until(lambda: run.sink.kinds)
+        call.reset()
+    assert (await run.ended())[0] == "failed" and len(run.servers.asked) == 1 and (use.cuts, use.released) == (0, 1)
     await run.close()
 
 

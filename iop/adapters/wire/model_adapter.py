@@ -45,14 +45,15 @@ class ModelAdapter:
         settings: Any = spec.settings                # our own factory made it
         try:
             self._tools.require(requirements_of(settings))
-            asked = self._request(spec.request, self._placed(settings))
+            anew = partial(self._request, spec.request, self._placed(settings))
+            asked = anew()
         except IOPError as error:
             return refused(sink, error)
         by_bytes = settings.idle_by == "bytes"
         if settings.serve is not None:
             owned = OwnedRun(spec, sink, asked, settings.serve.id, idle_by_bytes=by_bytes)
             owned.finished.addCallback(self._ended, spec.target)
-            owned.begin_at(self._tools.servers, settings.serve, partial(self._ask_owned, spec, settings))
+            owned.begin_at(self._tools.servers, settings.serve, partial(self._ask_owned, spec, settings), anew)
             return owned
         run = ModelRun(spec, sink, asked, settings.url, idle_by_bytes=by_bytes)
         run.finished.addCallback(self._ended, spec.target)

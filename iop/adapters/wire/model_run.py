@@ -94,7 +94,7 @@ class ModelRun(Execution):
                 self._reader = reader
                 return ""
         return (f"The backend answered with the content type {media_type[:100].decode('latin-1')!r} where "
-                f"{self._reader.media_type.decode()!r} was asked for.")
+                f"{(self._reader.told_as or self._reader.media_type).decode()!r} was asked for.")
 
     def bytes_received(self, data: bytes) -> None:
         self._pieces.append(data)
@@ -130,6 +130,8 @@ class ModelRun(Execution):
         if self._status not in (0, 200) and self._asks_otherwise():
             return
         error = self._conclude(error) if self._status == 200 else self._refusal(error)
+        if error is not None and self._asks_again(error):
+            return
         self._emit_read([])
         if error is None:
             self._complete()
@@ -137,6 +139,10 @@ class ModelRun(Execution):
         if self._has_output and isinstance(error, UpstreamError):
             error.retryable = False         # type: ignore[misc]  # output has been seen
         self._end_with(error)
+
+    def _asks_again(self, error: IOPError) -> bool:
+        """Whether the same is asked once more, instead of an end with `error`."""
+        return False
 
     def _asks_otherwise(self) -> bool:
         """Whether something else is asked instead. A refused request has begun nothing."""
@@ -147,12 +153,17 @@ class ModelRun(Execution):
             return True
         if asked is None or self._ask is None:
             return False
-        self._asked, self._reader = asked, asked.readers[0]
-        self._status, self._pieces, self._error_bytes, self._retry_after_s = 0, [], 0, 0.0
+        self._forget_reply(asked)
         self._exchange = self._ask(asked, self)
         if self._paused:
             self._exchange.pause()
         return True
+
+    def _forget_reply(self, asked: Asked) -> None:
+        """Nothing of it was told; `asked` is asked next."""
+        self._asked, self._reader = asked, asked.readers[0]
+        self._status, self._pieces, self._error_bytes, self._retry_after_s = 0, [], 0, 0.0
+        self._begun, self._unsaid = [], []
 
     # readings
 

@@ -4,7 +4,7 @@
 
     loading --server ready--> asked --reply--> ...     (as any ModelRun)
        ^  |                     |
-       |  +-- stop --> ended    | no answer at all: the server is looked at, and the request made again
+       |  +-- stop --> ended    | nothing told of an answer: the server is looked at, and the request made again
        +------------------------+                  (AGAIN times, where the run may be repeated)
 """
 
@@ -21,7 +21,7 @@ from iop import events
 from iop.adapters.wire.asked import Asked
 from iop.adapters.wire.exchange import Exchange, Receiver, TooSlow
 from iop.adapters.wire.model_run import ModelRun
-from iop.errors import IOPError
+from iop.errors import IOPError, UpstreamError
 from iop.interfaces import IServers, IServerUse
 from iop.servers import ServerSpec
 
@@ -39,9 +39,10 @@ class OwnedRun(ModelRun):
     _use: IServerUse | None = None
     _times_again = 0
 
-    def begin_at(self, servers: IServers, server: ServerSpec, ask: AskAt) -> None:
-        """`ask(url, ...)` sends the request to the server, once it is ready."""
-        self._servers, self._server, self._ask_at = servers, server, ask
+    def begin_at(self, servers: IServers, server: ServerSpec, ask: AskAt, anew: Callable[[], Asked]) -> None:
+        """`ask(url, ...)` sends the request to the server, once it is ready; `anew()` makes it once more, with readers that
+        have read nothing."""
+        self._servers, self._server, self._ask_at, self._anew = servers, server, ask, anew
         self.finished.addBoth(self._release)
         self._load()
 
@@ -75,19 +76,24 @@ class OwnedRun(ModelRun):
         else:
             super()._stop(error)
 
-    def reply_ended(self, error: IOPError | None) -> None:
+    def _asks_again(self, error: IOPError) -> bool:
         use = self._use
-        if error is None or use is None or not self._may_ask_again(error):
-            super().reply_ended(error)
-            return
+        if use is None or not self._may_ask_again(error):
+            return False
         self._times_again += 1
         self._use = self._exchange = None
+        asked = self._anew()
+        was_told = self._status == 200 and not self._begun
+        self._forget_reply(asked._replace(warnings=()) if was_told else asked)
         use.cut_off()
         self._load()
+        return True
 
     def _may_ask_again(self, error: IOPError) -> bool:
-        """It got no answer, not even a slow one, and nobody wants its end."""
-        return (error.retryable and not isinstance(error, TooSlow) and self._status == 0 and self._stopped is None
+        """Nothing of an answer was told, and the server did not refuse, nor was it slow. A head of 200 proves nothing: some
+        send it before they read the prompt."""
+        refused = self._status not in (0, 200) or (isinstance(error, UpstreamError) and error.status >= 400)
+        return (error.retryable and not refused and not isinstance(error, TooSlow) and not self._has_output
                 and self._spec.may_repeat and self._times_again < AGAIN)
 
     def _release(self, ending: object) -> object:
