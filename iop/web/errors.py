@@ -25,12 +25,12 @@ _STATUS = {
     "upstream_error": 502, "node_lost": 502, "node_restarted": 502, "adapter_error": 502, "program_failed": 502,
     "output_limit": 502, "unknown": 502, "supervisor_lost": 502, "spool_corrupt": 502, "history_gap": 502,
     "history_conflict": 502,
-    "no_node": 503, "model_loading": 503, "draining": 503, "history_unavailable": 503, "link_down": 503, "link_refused": 503,
+    "no_node": 503, "draining": 503, "history_unavailable": 503, "link_down": 503, "link_refused": 503,
     "queue_timeout": 504, "start_timeout": 504, "first_output_timeout": 504, "run_timeout": 504, "idle_timeout": 504,
     "command_timeout": 504,
 }
 # Where the error itself does not know better; whole seconds.
-RETRY_AFTER_S = {"queue_full": 2, "rate_limit_exceeded": 5, "no_node": 5, "model_loading": 5, "draining": 5,
+RETRY_AFTER_S = {"queue_full": 2, "rate_limit_exceeded": 5, "no_node": 5, "draining": 5,
                  "history_unavailable": 5}
 
 # Ollama's own word for a queue that is full.

@@ -41,11 +41,11 @@ def test_it_echoes_and_repeats_in_bounded_batches() -> None:
 
 def test_it_fails_with_the_code_it_is_told() -> None:
     clock = Clock()
-    run = play(clock, script=[{"text": "a"}], fail="model_loading")
+    run = play(clock, script=[{"text": "a"}], fail="program_failed")
     clock.advance(0)
     clock.advance(0)
     kind, outcome = run.ending  # type: ignore[misc]
-    assert (kind, outcome.code, run.sink.text()) == ("failed", "model_loading", "a")
+    assert (kind, outcome.code, run.sink.text()) == ("failed", "program_failed", "a")
 
 
 @pytest.mark.parametrize(("settings", "words"), [
