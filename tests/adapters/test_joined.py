@@ -127,7 +127,7 @@ async def test_a_stop_reaches_the_second_request(asked: Asked) -> None:
     await until(lambda: not asked.upstream.calls[1].open)
 
 
-@pytest.mark.parametrize("how", ["close", "no marker", "no finish", "error"])
+@pytest.mark.parametrize("how", ["close", "no marker", "error"])
 @pytest_twisted.ensureDeferred
 async def test_no_end_is_invented_for_a_joined_answer(asked: Asked, how: str) -> None:
     call = await plainly(asked)
@@ -139,9 +139,6 @@ async def test_no_end_is_invented_for_a_joined_answer(asked: Asked, how: str) ->
         call.event(delta(finish="stop"))
         call.send(b"0\r\n\r\n")
         await asked.fails("end marker", status=200)
-    elif how == "no finish":
-        call.event(b"[DONE]")
-        await asked.fails("finish_reason", status=200)
     else:
         call.event({"error": {"message": "out of memory", "code": 503}})
         assert b"out of memory" in (await asked.fails("out of memory", status=503)).upstream_body

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iop.adapters.wire.messages_reply import MessageReader, MessagesReader
+from iop.adapters.wire.readers import readers_of
+from iop.adapters.wire.requests import passed_on
 from iop.errors import UpstreamError
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent
 from tests.adapters.replies import captured, sse
@@ -53,7 +55,7 @@ def test_a_whole_answer_is_one_event() -> None:
 
 
 def test_the_answer_to_count_tokens_is_a_whole_one() -> None:
-    reader = MessageReader()
+    reader = readers_of(passed_on("messages/count_tokens", b"{}", "m"))[0]
     reader.feed(b'{"input_tokens":21}')
     assert reader.finish()[0].raw == b'{"input_tokens":21}' and reader.done and reader.usage is None
 

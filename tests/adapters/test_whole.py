@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iop.adapters.wire.chat import StreamReader
 from iop.adapters.wire.whole import JoiningReader, WholeAnswer
 from iop.errors import UpstreamError
 from tests.adapters.replies import captured
@@ -133,11 +134,29 @@ def test_the_text_is_the_pieces_in_a_row(pieces: list[str]) -> None:
 # --- what is no answer ---
 
 
-@pytest.mark.parametrize("chunks", [
-    [], [chunk()], [chunk(said(content="cut"))], [chunk(said(0, "stop")), chunk(said(1, content="cut"))], [{"choices": 5}]])
-def test_what_has_not_ended_is_no_answer(chunks: list[dict[str, Any]]) -> None:
-    with pytest.raises(UpstreamError, match="finish_reason"):
-        joined(*chunks)
+@pytest.mark.parametrize("chunks", [[], [chunk()], [chunk(usage={"prompt_tokens": 1})], [{"choices": 5}]])
+@pytest.mark.parametrize("kind", [JoiningReader, StreamReader])
+def test_an_end_mark_without_a_choice_ends_no_answer(kind: Any, chunks: list[dict[str, Any]]) -> None:
+    reader, api = kind(api="completions"), "not one of the completions API"
+    for one in chunks:
+        reader.feed(b"data: " + json.dumps(one).encode() + b"\n\n")
+    with pytest.raises(UpstreamError, match=api):
+        reader.feed(b"data: [DONE]\n\n")
+    assert not reader.done
+
+
+@pytest.mark.parametrize(("chunks", "told"), [
+    ([chunk(said(role="assistant"))], [("", None)]), ([chunk(said(content="x"))], [("x", None)]),
+    ([chunk(said(content="x", finish=7))], [("x", 7)]), ([chunk({"index": 0, "finish_reason": "stop"})], [("", "stop")]),
+    ([chunk(said(0, "stop", content="x")), chunk(said(1, content="y"))], [("x", "stop"), ("y", None)])])
+def test_an_answer_with_an_end_mark_is_whole_streamed_or_joined_and_no_finish_reason_is_invented(
+        chunks: list[dict[str, Any]], told: list[tuple[str, Any]]) -> None:
+    stream = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks) + b"data: [DONE]\n\n"
+    joining, streaming = JoiningReader(), StreamReader()
+    [event] = joining.feed(stream)
+    assert [(choice["message"]["content"], choice["finish_reason"]) for choice in json.loads(event.raw)["choices"]] == told
+    assert [json.loads(event.raw) for event in streaming.feed(stream)] == chunks
+    assert joining.done and streaming.done and joining.finish_reason == streaming.finish_reason
 
 
 @pytest.mark.parametrize(("error", "status"), [({"message": "no memory", "code": 500}, 500), ({"message": "no memory"}, 0),

@@ -5,18 +5,18 @@ The replies themselves travel whole, as `raw`.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
 from iop.adapters.wire.asked import BaseReader
-from iop.adapters.wire.foreign_json import decode_leniently
+from iop.adapters.wire.foreign_json import decode_leniently, read_fitting
 from iop.adapters.wire.lines import EventSplitter
-from iop.adapters.wire.refusals import error_told
+from iop.adapters.wire.refusals import error_told, no_answer
 from iop.adapters.wire.tokens import usage_of
 from iop.errors import UpstreamError
 from iop.events import now_us
+from iop.modelapis import CHAT
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
 
 BODY_BYTES = 64 * 1024 * 1024     # a whole reply that does not stream
@@ -51,31 +51,23 @@ class Usages(msgspec.Struct, gc=False):
     input_tokens_details: _Details | None = None
 
 
-class _Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: Usages | None = None
     error: Any = None
     object: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Chunk).decode
-_ODD = _Chunk(choices=[_Choice(message=_Delta())])     # it says something, but nobody knows what
+_decode = msgspec.json.Decoder(Chunk).decode
 _NOTHING = (None, "", [], {})
 
 
-def _read(payload: bytes) -> _Chunk:
-    """A chunk whose fields have other types than expected is still passed on; only what is not JSON is refused."""
+def _read(payload: bytes) -> Chunk:
+    """Fields of other types than expected count as absent; only what is not JSON is refused."""
     try:
         return _decode(payload)
-    except msgspec.ValidationError:
-        return _ODD
     except (msgspec.DecodeError, RecursionError):
-        pass
-    cleaned = json.dumps(decode_leniently(payload), ensure_ascii=False).encode("utf-8", "replace")
-    try:
-        return _decode(cleaned)
-    except msgspec.DecodeError:
-        return _ODD
+        return read_fitting(payload, Chunk)
 
 
 def _says_something(choice: _Choice, payload: bytes) -> bool:
@@ -100,9 +92,12 @@ class StreamReader(BaseReader):
 
     media_type = b"text/event-stream"
 
-    def __init__(self) -> None:
+    def __init__(self, api: str = CHAT) -> None:
         super().__init__()
+        self._api = api
         self._splitter = EventSplitter()
+        self._counts = 0                         # how often it was heard without a choice
+        self._has_choice = False                 # one came that was looked at closely
 
     def feed(self, data: bytes) -> list[RuntimeEvent]:
         return self._events(self._splitter.feed(data))
@@ -128,6 +123,8 @@ class StreamReader(BaseReader):
 
     def _is_end(self, payload: bytes) -> bool:
         if payload[:6] == b"[DONE]":
+            if not self._has_choice and self.heard == self._counts:
+                raise no_answer(self._api, "it ended without a choice")
             self.done = True
         return self.done or not payload
 
@@ -148,12 +145,14 @@ class StreamReader(BaseReader):
         if chunk.usage is None:
             return RuntimeEvent(at_us=at_us, channel=CHANNEL_TEXT, output="", raw=payload)
         self.heard += 1
+        self._counts += 1
         self.usage = read_usage(chunk.usage)
         return RuntimeEvent(at_us=at_us, usage=self.usage, raw=payload)
 
-    def _output(self, chunk: _Chunk, payload: bytes, at_us: int) -> RuntimeEvent:
+    def _output(self, chunk: Chunk, payload: bytes, at_us: int) -> RuntimeEvent:
         choice = chunk.choices[0]            # type: ignore[index]  # it has one
         text, channel = "", CHANNEL_TEXT
+        self._has_choice = True
         self.heard += choice.finish_reason is not None or _says_something(choice, payload)
         if choice.index == 0:                # of several answers (n > 1) the first is the run's text
             delta = choice.delta
@@ -196,6 +195,7 @@ class WholeReader(BaseReader):
             raise error_told("The backend answered with an error:", chunk.error, body)
         if chunk.object == "error":              # vLLM to 0.9 told its errors without an envelope
             raise error_told("The backend answered with an error:", decode_leniently(body), body)
+        self._check(chunk)
         choice = chunk.choices[0] if chunk.choices else _Choice()
         text = (choice.message.content if choice.message is not None else choice.text) or ""
         self.finish_reason = choice.finish_reason or ""
@@ -203,3 +203,6 @@ class WholeReader(BaseReader):
             self.usage = read_usage(chunk.usage)
         self.done = True
         return [RuntimeEvent(at_us=now_us(), channel=CHANNEL_TEXT, output=text, raw=body)]
+
+    def _check(self, reply: Chunk) -> None:
+        """Raises UpstreamError for what is no answer of the API that was asked."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from iop.errors import UpstreamError
+from iop.fitting import fitted
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def decode_leniently(payload: bytes) -> Any:
@@ -16,6 +19,12 @@ def decode_leniently(payload: bytes) -> Any:
         return json.loads(payload)
     except (ValueError, RecursionError):
         raise UpstreamError("The backend sent a chunk that is not JSON.") from None
+
+
+def read_fitting(payload: bytes, kind: type[S]) -> S:
+    """What fits of it; of half a character there is a question mark. Raises UpstreamError for what is no JSON."""
+    value = decode_leniently(payload)
+    return fitted(json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")), kind)
 
 
 def read_object(payload: bytes) -> dict[str, Any]:

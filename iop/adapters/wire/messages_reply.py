@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from iop.adapters.wire.chat import StreamReader, WholeReader
-from iop.adapters.wire.foreign_json import decode_leniently
-from iop.adapters.wire.refusals import RETRYABLE, error_text
+from iop.adapters.wire.foreign_json import decode_leniently, read_fitting
+from iop.adapters.wire.refusals import RETRYABLE, error_text, no_answer
 from iop.adapters.wire.tokens import usage_of
 from iop.errors import UpstreamError
 from iop.events import now_us
+from iop.modelapis import MESSAGES
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent, Usage
 
 # Its words for why a model stopped, in those of chat/completions; others are kept.
@@ -49,7 +50,7 @@ class _Message(msgspec.Struct):
     """A whole answer, or what a stream begins with."""
 
     type: str = ""
-    content: list[_Block] = []
+    content: list[_Block] | None = None
     stop_reason: str | None = None
     usage: _Usage | None = None
     error: Any = None
@@ -138,13 +139,15 @@ class MessagesReader(StreamReader):
 
 
 class MessageReader(WholeReader):
-    """A reply that does not stream: one output event, whose raw is the whole body. Also of messages/count_tokens."""
+    """A reply that does not stream: one output event, whose raw is the whole body."""
 
     def finish(self) -> list[RuntimeEvent]:
         body = b"".join(self._pieces)
         message = _read_message(body)
         if message.error is not None:
             raise _error("The backend answered with an error:", message.error, body)
+        if message.content is None:
+            raise no_answer(MESSAGES, "it has no list of content blocks")
         if message.usage is not None:
             count = Count()
             count.add(message.usage)
@@ -191,8 +194,5 @@ def _name(payload: bytes) -> str:
 def _read_message(body: bytes) -> _Message:
     try:
         return _decode_message(body)
-    except msgspec.ValidationError:
-        return _Message()
     except (msgspec.DecodeError, RecursionError):
-        decode_leniently(body)
-        return _Message()
+        return read_fitting(body, _Message)

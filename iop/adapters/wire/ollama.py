@@ -13,6 +13,7 @@ import msgspec
 from iop.adapters.wire.asked import BaseReader
 from iop.adapters.wire.chat import BODY_BYTES
 from iop.adapters.wire.lines import LINE_BYTES, LineSplitter
+from iop.adapters.wire.refusals import no_answer
 from iop.adapters.wire.tokens import usage_of
 from iop.errors import UpstreamError
 from iop.events import now_us
@@ -38,6 +39,10 @@ class _Line(msgspec.Struct):
     prompt_eval_count: int | None = None
     eval_count: int | None = None
     error: Any = None
+
+    @property
+    def is_of_an_answer(self) -> bool:
+        return self.message is not None or self.response is not None
 
     @property
     def says_something(self) -> bool:
@@ -77,6 +82,7 @@ class _Reader(BaseReader):
     def __init__(self, streams: bool = True) -> None:
         super().__init__()
         self.media_type = NDJSON if streams else JSON
+        self._is_answer = False
         self._splitter = LineSplitter(LINE_BYTES if streams else BODY_BYTES)
 
     def feed(self, data: bytes) -> list[RuntimeEvent]:
@@ -99,7 +105,10 @@ class _Reader(BaseReader):
         return found
 
     def _read(self, line: _Line, raw: bytes, at_us: int) -> list[RuntimeEvent]:
+        self._is_answer = self._is_answer or line.is_of_an_answer
         if line.done:
+            if not self._is_answer:
+                raise no_answer("Ollama", "it has neither a message nor a response")
             self._last(line)
         self.heard += line.says_something
         return self._line(line, raw, at_us)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from iop.adapters.wire.asked import BaseReader, Reader
-from iop.adapters.wire.chat import StreamReader, WholeReader
+from iop.adapters.wire.chat import StreamReader
+from iop.adapters.wire.chat_whole import ChatReader
 from iop.adapters.wire.foreign_json import encoded, read_object
 from iop.events import now_us
 from iop.proto.run_pb2 import CHANNEL_TEXT, RuntimeEvent
@@ -62,7 +63,7 @@ class SloppyReader(BaseReader):
         return found
 
 
-class UnstreamedReader(WholeReader):
+class UnstreamedReader(ChatReader):
     """A whole answer where a stream was asked for: told as the chunks that it would have been; an error stays one."""
 
     told_as = StreamReader.media_type

@@ -42,6 +42,11 @@ def error_told(opening: str, error: object, payload: bytes) -> UpstreamError:
                          retryable=status in RETRYABLE)
 
 
+def no_answer(api: str, why_not: str) -> UpstreamError:
+    """A reply of 200 that may be anything, but is no answer of the API that was asked."""
+    return UpstreamError(f"The backend's answer is not one of the {api} API: {why_not}.", status=200)
+
+
 def refuses_to_stream(status: int, body: bytes) -> bool:
     """Whether a refusal may be of what IOP has put into the body. A wrong guess costs one more refusal."""
     return status in (400, 422) and b"stream" in body

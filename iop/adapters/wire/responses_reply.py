@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from iop.adapters.wire.chat import StreamReader, Usages, WholeReader, read_usage
-from iop.adapters.wire.foreign_json import decode_leniently, encoded, read_object
-from iop.adapters.wire.refusals import error_told
+from iop.adapters.wire.foreign_json import decode_leniently, encoded, read_fitting, read_object
+from iop.adapters.wire.refusals import error_told, no_answer
 from iop.events import now_us
+from iop.modelapis import RESPONSES
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_TEXT, RuntimeEvent
 
 _ENDS = frozenset(("response.completed", "response.incomplete"))
@@ -31,7 +32,7 @@ class _Item(msgspec.Struct):
 
 class _Response(msgspec.Struct):
     status: str | None = None
-    output: list[_Item] = []
+    output: list[_Item] | None = None
     usage: Usages | None = None
     error: Any = None
 
@@ -81,6 +82,8 @@ class ResponseReader(WholeReader):
         response = _read_response(body)
         if response.error is not None:
             raise error_told("The backend answered with an error:", response.error, body)
+        if response.output is None:
+            raise no_answer(RESPONSES, "it has no list of output items")
         self.finish_reason = _finish_reason(response)
         if response.usage is not None:
             self.usage = read_usage(response.usage)
@@ -126,23 +129,19 @@ def _finish_reason(response: _Response) -> str:
     """In the words of chat/completions."""
     if response.status == "incomplete":
         return "length"
-    return "tool_calls" if any(item.type in _CALLS for item in response.output) else "stop"
+    return "tool_calls" if any(item.type in _CALLS for item in response.output or ()) else "stop"
 
 
 def _read_event(payload: bytes) -> _Event:
-    """An event whose fields have other types than expected is passed on by its name; only what is not JSON is refused."""
+    """Fields of other types than expected count as absent; only what is not JSON is refused."""
     try:
         return _decode_event(payload)
     except (msgspec.DecodeError, RecursionError):        # also of other types, and of lone surrogates: half an emoji
-        value = decode_leniently(payload)
-    kind = value.get("type") if isinstance(value, dict) else None
-    kind = kind if isinstance(kind, str) else ""
-    return _Event(type=kind, response=_Response() if kind in _ENDS else None)
+        return read_fitting(payload, _Event)
 
 
 def _read_response(body: bytes) -> _Response:
     try:
         return _decode_response(body)
     except (msgspec.DecodeError, RecursionError):
-        value = decode_leniently(body)
-    return _Response(error=value.get("error") if isinstance(value, dict) else None)
+        return read_fitting(body, _Response)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from iop.adapters.wire.chat import BODY_BYTES, WholeReader
+from iop.adapters.wire.chat import BODY_BYTES
+from iop.adapters.wire.chat_whole import ChatReader
 from iop.adapters.wire.foreign_json import encoded, read_object
 from iop.adapters.wire.lines import EventSplitter
 from iop.adapters.wire.pieces import Row
 from iop.adapters.wire.refusals import error_told
 from iop.errors import UpstreamError
+from iop.modelapis import CHAT
 from iop.proto.run_pb2 import RuntimeEvent
 
 _INSTEAD = ("tool_calls", "function_call", "refusal", "audio")     # what a message without content has
@@ -56,10 +58,8 @@ class WholeAnswer:
                 raise UpstreamError(f"The backend's reply has more than {self._limit} bytes, which is the limit of one.")
 
     def body(self) -> bytes:
-        """Raises UpstreamError unless there is a choice and each has ended."""
-        choices = [_choice(found) for found in self._choices.whole()]
-        if not choices or not all(choice.get("finish_reason") for choice in choices):
-            raise UpstreamError("The backend's stream ended without a finish_reason; it may be cut.", status=200)
+        """A finish_reason that was not told is null."""
+        choices = [{"finish_reason": None} | _choice(found) for found in self._choices.whole()]
         fields = {name: value for name, value in self._fields.items() if name != _PADDING}
         if isinstance(fields.get("object"), str):
             fields["object"] = fields["object"].removesuffix(".chunk")
@@ -74,7 +74,9 @@ def _says_something(choice: dict[str, Any]) -> bool:
 
 def _choice(found: dict[str, Any]) -> dict[str, Any]:
     delta = found.pop("delta", None)
-    return found if delta is None else found | {"message": _message(delta)}
+    if delta is None and ("text" in found or "message" in found):
+        return found
+    return found | {"message": _message(delta if isinstance(delta, dict) else {})}
 
 
 def _message(delta: dict[str, Any]) -> dict[str, Any]:
@@ -87,14 +89,14 @@ def _message(delta: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-class JoiningReader(WholeReader):
+class JoiningReader(ChatReader):
     """A reply that streams, told as if it did not: one output event, whose raw is the whole answer."""
 
     media_type = b"text/event-stream"
-    told_as = WholeReader.media_type
+    told_as = ChatReader.media_type
 
-    def __init__(self, limit_bytes: int = BODY_BYTES) -> None:
-        super().__init__(limit_bytes)
+    def __init__(self, limit_bytes: int = BODY_BYTES, api: str = CHAT) -> None:
+        super().__init__(limit_bytes, api)
         self._splitter = EventSplitter()
         self._answer = WholeAnswer(limit_bytes)
 

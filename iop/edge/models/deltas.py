@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from iop.edge.models.ending import Ending, dialect_of_api
-from iop.edge.models.foreign_json import read_as
+from iop.edge.models.foreign_json import decode_any, read_as
 from iop.events import as_dict, json_encode
+from iop.fitting import fitted
 from iop.modelapis import CHAT, COMPLETIONS
 from iop.proto import run_pb2
 from iop.proto.run_pb2 import CHANNEL_REASONING, CHANNEL_STDERR, RuntimeEvent
@@ -96,7 +97,9 @@ def api_of(raw: bytes, own: str) -> str:
 
 def _choices(raw: bytes) -> list[_Choice]:
     chunk = read_as(_decode, raw)
-    return [] if chunk is None else chunk.choices
+    if chunk is None:
+        chunk = fitted(read_as(decode_any, raw), _Chunk)
+    return chunk.choices
 
 
 def _add_text(text: Any, reasoning: bool, found: list[Delta]) -> None:
@@ -154,12 +157,13 @@ class Deltas:
             return
         if event.channel == CHANNEL_STDERR:
             return
-        choices = _choices(raw)
-        if not choices:                      # a program's; or in a form that is not known: what the node read of it counts
-            _add_text(event.output, event.channel == CHANNEL_REASONING, found)
+        before, choices = len(found), _choices(raw)
         for choice in choices:
             if choice.index == 0:            # of several answers the first is told
                 self._choice(choice, found)
+        if len(found) == before and all(choice.index == 0 for choice in choices):
+            # a program's; or in a form that is not known: what the node read of it counts
+            _add_text(event.output, event.channel == CHANNEL_REASONING, found)
 
     def _choice(self, choice: _Choice, found: list[Delta]) -> None:
         message = choice.delta or choice.message

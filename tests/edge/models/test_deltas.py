@@ -101,6 +101,15 @@ def test_a_chunk_in_no_known_form_counts_as_what_its_node_read_of_it():
     assert read("messages", started("chat/completions"), odd, parts)[1] == [Text("a"), Text("b")]
 
 
+@pytest.mark.parametrize("finish", [7, ["stop"], {}, True])
+@pytest.mark.parametrize(("kind", "more"), [("message", {}), ("delta", {}), ("delta", {"reasoning": {}, "refusal": 3}),
+                                            ("message", {"role": 3})])
+def test_a_field_of_a_foreign_type_takes_nothing_else_with_it_and_an_unknown_finish_reason_is_not_told(finish, kind, more):
+    raw = json.dumps({"choices": [{"index": 0, kind: {"content": "a"} | more, "finish_reason": finish}]}).encode()
+    deltas, found = read("messages", started("chat/completions"), events.output("", raw=raw))
+    assert (found, deltas.ending.finish) == ([Text("a")], "")
+
+
 def test_plain_events_of_programs_are_text_reasoning_and_notes():
     tool = RuntimeEvent(at_us=1, tool_call=run_pb2.ToolCall(call_id="1", name="bash", arguments=b'{"x":1}'))
     _, found = read("messages", events.started("cli", "echo"), events.output("hm", CHANNEL_REASONING),
