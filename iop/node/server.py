@@ -112,7 +112,10 @@ class Server:
         self.yielding = True
         self._leave_if_unused()
 
-    def retire(self) -> None:
+    def retire(self, why: str) -> None:
+        """It is not configured any more: it goes as soon as nobody uses it."""
+        if self.holds_memory and not self.retired and self.state != STOPPING:
+            log.info("the server {name} is ended as soon as nobody uses it: {why}", name=self.spec.id, why=why)
         self.retired = True
         self._leave_if_unused()
 

@@ -30,6 +30,7 @@ from iop.servers import COLD, STARTING, WARM, ServerSpec, Told
 
 log = Logger()
 
+_CHANGED = "its `serve` says something else now"
 TURN_S = 30.0             # one that waits longer for room gets it from those in use
 
 
@@ -107,7 +108,7 @@ class Servers:
             if wanted.get(name) == server.spec:
                 server.retired = False
             elif not server.retired:
-                server.retire()
+                server.retire(_CHANGED if name in wanted else "no target is on it any more")
 
     # --- starting and stopping the node
 
@@ -237,7 +238,7 @@ class Servers:
         if server is not None:
             if server.holds_memory:
                 self._replaced.append(server)
-            server.retire()
+            server.retire(_CHANGED)
         server = self._servers[spec.id] = Server(spec, self._means, self, os.path.join(self._folder, spec.id))
         return server
 

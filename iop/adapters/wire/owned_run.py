@@ -80,9 +80,12 @@ class OwnedRun(ModelRun):
         use = self._use
         if use is None or not self._may_ask_again(error):
             return False
+        try:
+            asked = self._anew()
+        except IOPError:                         # what could be asked cannot be any more
+            return False
         self._times_again += 1
         self._use = self._exchange = None
-        asked = self._anew()
         was_told = self._status == 200 and not self._begun
         self._forget_reply(asked._replace(warnings=()) if was_told else asked)
         use.cut_off()
