@@ -59,7 +59,10 @@ class SegmentLog:
         self._worn = False
 
     def read(self) -> Iterator[tuple[Segment, bytes | None]]:
-        """(segment, payload) of every record, oldest first; None where something is damaged. Once, before any append."""
+        """(segment, payload) of every record, oldest first; None where something is damaged. Once, before any append.
+
+        A segment that holds none was begun just before a death, on a full disk mostly: it is removed.
+        """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         for name in sorted(os.listdir(self._folder)):
             match = _NAME.match(name)
@@ -72,7 +75,12 @@ class SegmentLog:
                 data = stream.read()
             segment = Segment(path, bytes.fromhex(match[2]), len(data))
             self.size_bytes += segment.size
-            yield from ((segment, payload) for payload in records(data, segment.word))
+            holds_none = True
+            for payload in records(data, segment.word):
+                holds_none = False
+                yield segment, payload
+            if holds_none:
+                self.remove(segment)
 
     def append(self, payloads: Sequence[bytes], *, may_begin: bool = True) -> Segment:
         """Write them behind one another, in one write; raises OSError, and then none of them is there.

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
@@ -367,6 +367,7 @@ STEP = st.one_of(
 
 
 @settings(deadline=None, max_examples=30)
+@example([("full", True), *[("emit", "a", 1), ("turn",), ("die", 0)] * 3], 1)
 @given(st.lists(STEP, max_size=60), st.sampled_from([1, 200, 1000, 100_000]))
 def test_no_order_of_emits_acknowledgements_and_deaths_loses_doubles_or_reorders(steps: list, segment_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
