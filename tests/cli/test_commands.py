@@ -202,7 +202,8 @@ def test_the_edge_that_runs_hears_of_a_change_wherever_its_state_is(iop, tmp_pat
     (tmp_path / "edge.yaml").write_text(f"edge: {{state: {state}}}\n")
     (tmp_path / state).mkdir(exist_ok=True)
     edge = subprocess.Popen(["sleep", "60"], executable=shutil.which("sleep"), process_group=0)
-    other = subprocess.Popen(["iop-edge", "60"], executable=shutil.which("sleep"), process_group=0)
+    other = subprocess.Popen(["iop-edge", "60"], executable=shutil.which("sleep"), process_group=0,
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))     # nohup has it ignored
     try:
         (tmp_path / state / "edge.ready.json").write_text(json.dumps({"pid": edge.pid}))
         told = iop("keys", "new", "node", "laptop", "--state", str(tmp_path), "--json")

@@ -139,8 +139,8 @@ def test_the_ollama_client_embeds(native: ollama.Client) -> None:
 # --- OpenAI's client
 
 def test_older_completions_come_from_a_backend_and_from_a_program(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="hello", prompt="Once", max_tokens=4)
-    assert answer.choices[0].text in HELLO and answer.usage.completion_tokens == 4
+    answer = client.completions.create(model="hello", prompt="Hello", max_tokens=2, temperature=0)
+    assert answer.choices[0].text in HELLO and answer.usage.completion_tokens == 2
     told = list(client.completions.create(model="echo", prompt="Once", stream=True))
     assert "".join(chunk.choices[0].text for chunk in told) == "Once\n"
     assert client.completions.create(model="chats", prompt="Once").choices[0].text == "It is warm."
