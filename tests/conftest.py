@@ -23,6 +23,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def frozen() -> Iterator[None]:
+    """What has outlived a module is left out of the collections behind it, which would take 0.1 s a test in the end."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_unhandled_errors(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves an unhandled error in a Deferred; those appear only when the Deferred is collected."""
