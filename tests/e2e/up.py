@@ -89,9 +89,9 @@ class Up:
                               **({"text": True} | how))
 
     def start(self, *words: str) -> subprocess.Popen:
-        """An `iop` command that goes on in the background."""
+        """An `iop` command that goes on in the background, and hears Ctrl-C also where these tests themselves do not."""
         return subprocess.Popen([IOP, "--state", str(self.state), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True)
+                                text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
     def run_id(self, *words: str) -> str:
         return self.iop("run", "--detach", *words).stdout.strip()
