@@ -13,8 +13,8 @@ from typing import ClassVar
 class IOPError(Exception):
     """Something went wrong inside IOP; the log of the process has the details under this error's id."""
 
-    code: ClassVar[str] = "internal_error"
-    retryable: ClassVar[bool] = False
+    code: str = "internal_error"
+    retryable: bool = False
     default_hint: ClassVar[str] = ""
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
@@ -192,7 +192,7 @@ class UpstreamError(IOPError):
         self.status = status
         self.body = body
         self.retry_after_s = retry_after_s  # what the backend asked for; 0: nothing
-        self.retryable = retryable  # type: ignore[misc]  # here it depends on the status
+        self.retryable = retryable  # here it depends on the status
 
 
 class NodeLost(IOPError):

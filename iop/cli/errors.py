@@ -55,5 +55,5 @@ class ApiError(IOPError):
         super().__init__(str(error.get("message") or f"The edge answered with status {status}."),
                          hint=str(error.get("hint") or ""))
         self.status = status
-        self.code = str(error.get("code") or "internal_error")  # type: ignore[misc]  # the edge's own word
-        self.retryable = bool(error.get("retryable"))  # type: ignore[misc]
+        self.code = str(error.get("code") or "internal_error")  # the edge's own word
+        self.retryable = bool(error.get("retryable"))

@@ -28,7 +28,7 @@ class ToldError(IOPError):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code = code  # type: ignore[misc]  # theirs
+        self.code = code  # theirs
 
 
 class _Stream:

@@ -19,7 +19,7 @@ class LinkRefused(IOPError):
 
     def __init__(self, message: str = "", *, code: str = "link_refused", retry_after_s: float = 0.0) -> None:
         super().__init__(message)
-        self.code = code  # type: ignore[misc]  # the peer's own word
+        self.code = code  # the peer's own word
         self.retry_after_s = retry_after_s
 
 
@@ -52,4 +52,4 @@ class RemoteProtocolError(ProtocolError):
 
     def __init__(self, message: str = "", *, code: str = "protocol_violation") -> None:
         super().__init__(message)
-        self.code = code  # type: ignore[misc]  # the rule that was broken
+        self.code = code  # the rule that was broken

@@ -296,5 +296,5 @@ def _error_of(outcome: Outcome) -> IOPError:
     if outcome.code == Cancelled.code:
         return Cancelled(outcome.message)
     error = IOPError(outcome.message)
-    error.code, error.retryable = outcome.code, outcome.retryable  # type: ignore[misc]  # as that start had them
+    error.code, error.retryable = outcome.code, outcome.retryable  # as that start had them
     return error

@@ -33,5 +33,5 @@ def told_again(error: IOPError) -> IOPError:
     """One of its own for each who is told; another node may be able to."""
     copy = type(error)(error.message)
     if isinstance(copy, AdapterError):
-        copy.retryable = True                    # type: ignore[misc]
+        copy.retryable = True
     return copy

@@ -137,7 +137,7 @@ class ModelRun(Execution):
             self._complete()
             return
         if self._has_output and isinstance(error, UpstreamError):
-            error.retryable = False         # type: ignore[misc]  # output has been seen
+            error.retryable = False  # output has been seen
         self._end_with(error)
 
     def _asks_again(self, error: IOPError) -> bool:
