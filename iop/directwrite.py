@@ -1,4 +1,4 @@
-"""Writes that go to the kernel at once (performance.md 1.1): a small piece costs a system call, not a reactor turn and two
+"""Writes that go to the kernel at once: a small piece costs a system call, not a reactor turn and two
 epoll_ctl.
 
 Plain TCP only. Twisted's own buffering takes over as soon as the kernel does not take all of it, and whatever is wrong with

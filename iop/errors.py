@@ -29,7 +29,7 @@ class IOPError(Exception):
         return f"{self.message} {self.hint}".strip()
 
     def as_dict(self) -> dict[str, object]:
-        """The error object of the management API (contract.md)."""
+        """The error object of the management API."""
         return {"code": self.code, "message": self.message, "retryable": self.retryable, "hint": self.hint}
 
 

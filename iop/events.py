@@ -1,4 +1,4 @@
-"""Events of runs, how they are made, and how they and lifecycle events look as JSON (contract.md). Pure; for every role."""
+"""Events of runs, how they are made, and how they and lifecycle events look as JSON. Pure; for every role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit codes of the `iop` command and of the console's one-shots (contract.md), and of the services."""
+"""The exit codes of the `iop` command and of the console's one-shots, and of the services."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def read_secret(file: StrPath) -> str:
 
 
 def write_ready(file: StrPath, value: dict[str, object]) -> None:
-    """Say that something is ready, and where (contract.md)."""
+    """Say that something is ready, and where."""
     write_private(file, json_encode(value) + b"\n")
 
 

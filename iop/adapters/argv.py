@@ -1,4 +1,4 @@
-"""From a profile and a run's input to what a program is started with. Pure: rules of security.md D-24 and D-25."""
+"""From a profile and a run's input to what a program is started with. Pure: an argument stays one argument."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from iop.exits import CONFIG_REFUSED
 from iop.files import ready_pid, remove_ready
 
 STOP_S = 25.0            # systemd gives a service 30 s to stop; a node ends its programs in at most 8 s of them
-RESTART_S = 0.25         # contract.md: started again within 2 s
+RESTART_S = 0.25         # started again within 2 s
 LATER_S = 1.5            # one that does not come up
 ATTEMPTS = 10
 READY_S = 30.0           # on a slow machine the imports alone take 3 s

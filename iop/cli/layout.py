@@ -4,7 +4,7 @@
 
     DIR/            0700
       up.json       what was asked last: ports, targets, number of nodes
-      ready.json    0600, while it runs (contract.md)
+      ready.json    0600, while it runs
       ssh_config    for `ssh -F DIR/ssh_config edge`, with console_key (an SSH key pair) and known_hosts (the edge's own key)
       edge/         edge.yaml and the edge's own state: keys.yaml, operator.key, history.db, authorized_keys, log
       node-1/ …     node.yaml, token, and the node's own state, log

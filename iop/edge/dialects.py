@@ -1,4 +1,4 @@
-"""A batch of events as its readers get it: each dialect is made once per batch, whoever reads it (performance.md 1.12)."""
+"""A batch of events as its readers get it: each dialect is made once per batch, whoever reads it."""
 
 from __future__ import annotations
 

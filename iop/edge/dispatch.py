@@ -9,7 +9,7 @@
        |
        +--> ended by the edge: cancelled, queue_timeout, no_node
 
-`placed` is in history before a RunRequest is sent (delivery.md E4), so that after a crash nobody starts a run twice.
+`placed` is in history before a RunRequest is sent, so that after a crash nobody starts a run twice.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from iop.proto.link_pb2 import Frame
 from iop.proto.run_pb2 import EventBatch
 
 MERGED_BYTES = 256 * 1024        # of batches that are made one; a larger batch stays alone
-MAX_EVENTS = 1000                # in one batch (security.md D-12)
+MAX_EVENTS = 1000                # in one batch
 
 
 def pack(batch: EventBatch) -> bytes:

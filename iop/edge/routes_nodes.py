@@ -1,4 +1,4 @@
-"""The management API of nodes, models and lifecycle events (contract.md)."""
+"""The management API of nodes, models and lifecycle events."""
 
 from __future__ import annotations
 

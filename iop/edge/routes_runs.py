@@ -1,4 +1,4 @@
-"""The management API of runs and sessions (contract.md)."""
+"""The management API of runs and sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of runs that are there. Each is in the audit trail before it is done (security.md D-45)."""
+"""What is asked of runs that are there. Each is in the audit trail before it is done."""
 
 from __future__ import annotations
 

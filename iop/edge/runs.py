@@ -129,7 +129,7 @@ class Runs:
 
     def end(self, run: Run, kind: str, outcome: Outcome) -> None:
         """An ending that the edge itself makes: the only event of an attempt of its own, so that it never collides
-        with what a node still sends (delivery.md section 2). Nothing happens when the run has ended already."""
+        with what a node still sends. Nothing happens when the run has ended already."""
         if run.record.ended:
             return
         batch = EventBatch(run_id=run.run_id, attempt=max(run.record.attempt, run.log.last.attempt) + 1, first_seq=1,

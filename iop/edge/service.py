@@ -46,7 +46,7 @@ from iop.runs import EventId
 from iop.wholeness import Findings
 
 STOPPING = "The edge is stopping."
-EXPIRY_S = 1.0                   # how often the keys of live links are looked at (security.md D-05)
+EXPIRY_S = 1.0                   # how often the keys of live links are looked at
 
 log = Logger()
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""How many of anything one message may hold, checked after decoding and before sending (security.md D-12).
+"""How many of anything one message may hold, checked after decoding and before sending.
 
 A frame of 1 MiB can hold half a million empty events: bytes alone bound nothing. Event batches, the hot path, pay for one
 length; all other kinds are walked, since they are few.

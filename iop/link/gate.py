@@ -1,6 +1,6 @@
 """Who may knock: bounds on connections that are not greeted yet, and penalties for sources that misuse them. Pure.
 
-Penalties add up as OpenSSH's PerSourcePenalties do (security.md D-15): a source is kept out once it has gathered 15 s.
+Penalties add up as OpenSSH's PerSourcePenalties do: a source is kept out once it has gathered 15 s.
 """
 
 from __future__ import annotations

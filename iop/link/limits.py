@@ -34,7 +34,7 @@ _RANGES = {
 
 
 def default_limits(**changes: float) -> LinkLimits:
-    """The limits of delivery.md section 2, with some changed."""
+    """The default limits, with some changed."""
     return agreed(LinkLimits(**{**_DEFAULTS, **changes}))  # type: ignore[arg-type]
 
 

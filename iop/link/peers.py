@@ -1,4 +1,4 @@
-"""Who is linked now, and which of two that claim to be the same peer may stay (security.md D-08)."""
+"""Who is linked now, and which of two that claim to be the same peer may stay."""
 
 from __future__ import annotations
 

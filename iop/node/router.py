@@ -14,7 +14,7 @@ from iop.runs import ExecutionSpec, is_run_id
 from iop.servers import ServerSpec
 
 KNOWN_LIMITS = 64          # different ones that are remembered of a target
-OUTPUT_BYTES = 1024 * 1024 * 1024  # of a run for which nobody set a limit (contract.md)
+OUTPUT_BYTES = 1024 * 1024 * 1024  # of a run for which nobody set a limit
 
 
 @dataclass(frozen=True)

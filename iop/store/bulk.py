@@ -1,7 +1,7 @@
 """Statements of many rows, as few as possible: one INSERT or UPDATE for all rows of a commit.
 
 sqlite3 lets go of the interpreter at every step and must win it back from a busy reactor each time (5 ms), so what counts
-is the number of statements, not of rows (performance.md §1.7). Their texts are made once per size and kept.
+is the number of statements, not of rows. Their texts are made once per size and kept.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from iop.errors import ConfigError
 from iop.files import check_private
 
 OLDEST_SQLITE = (3, 35, 0)           # UPDATE ... FROM, RETURNING
-BUSY_TIMEOUT_MS = 5000               # security.md D-47
+BUSY_TIMEOUT_MS = 5000               # how long one waits for another's lock
 
 # Sent with BEGIN. IMMEDIATE takes the write lock at once: upgrading a read later fails without waiting (D-47).
 BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN"}
@@ -65,7 +65,7 @@ def file_url(path: str) -> URL:
 
 def one_connection_only(version: tuple[int, int, int]) -> bool:
     """Whether this SQLite can corrupt a WAL that several connections use: 3.7.0 to 3.51.2, mended in 3.50.7 and
-    3.44.6 as well (delivery.md §2)."""
+    3.44.6 as well."""
     if version[:2] == (3, 50):
         return version < (3, 50, 7)
     if version[:2] == (3, 44):

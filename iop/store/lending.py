@@ -1,7 +1,7 @@
 """A way out for a store's thread that starves beside a busy reactor.
 
 Every step of a database driver lets go of the interpreter and must win it back. A reactor that never waits lets go only for
-instants in which the other thread does not even wake up, so a commit can take seconds (performance.md §1.7: measured here
+instants in which the other thread does not even wake up, so a commit can take seconds (measured here
 with turns of 4 ms, none in 4 s). Therefore: while there is work and the thread has not moved for a tick, the reactor lends
 it the interpreter, for the time it needs and 2 ms at most. It gets it back at once when the thread waits for the disk.
 """

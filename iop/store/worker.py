@@ -24,7 +24,7 @@ from iop.store.faults import Unreachable, hopeless, lasting, refused, sentence, 
 from iop.store.statement import execute
 from iop.store.work import Read, Work, Write
 
-SLICE_S = 0.005                  # of reading between two commits (delivery.md §2)
+SLICE_S = 0.005                  # of reading between two commits
 PACE = 4                         # from the beginning of a commit to that of the next: as long as it took, for each that
 PACE_S = 0.02                    # waited for it up to four. Where one waits at a time, nobody waits for more than that
 GROUP_WRITES = 8192              # in one transaction at most, and

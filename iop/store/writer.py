@@ -19,7 +19,7 @@ from iop.store.shrinking import shrunk
 from iop.store.text import clean
 from iop.store.work import Write
 
-IDEMPOTENCY_US = 24 * 3600 * 1_000_000   # how long a key keeps its run (delivery.md G6)
+IDEMPOTENCY_US = 24 * 3600 * 1_000_000   # how long a key keeps its run
 
 _RUN = tables.names(tables.runs)
 _BATCH = tables.names(tables.batches)

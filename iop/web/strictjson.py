@@ -1,4 +1,4 @@
-"""JSON from outside, read strictly (RFC 8259 and security.md D-16): one meaning or none.
+"""JSON from outside, read strictly (RFC 8259): one meaning or none.
 
 Refused besides what is no JSON: duplicate keys (which parsers resolve differently), NaN and infinities, lone surrogates,
 text that is not UTF-8, anything nested deeper than 64, and more than 250,000 values: a body of 30 MiB that is one text takes

@@ -1,4 +1,4 @@
-"""A history that cannot be written holds back what runs, to the program itself, and ends nothing (delivery.md §3)."""
+"""A history that cannot be written holds back what runs, to the program itself, and ends nothing."""
 
 from __future__ import annotations
 

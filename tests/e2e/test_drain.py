@@ -10,7 +10,7 @@ import time
 
 from tests.e2e.up import COUNT, eventually, is_running
 
-STOP_S = 20.0                # of an edge, whatever it has to do (delivery.md §3)
+STOP_S = 20.0                # of an edge, whatever it has to do
 
 
 def test_a_stopped_edge_drains_in_time_with_exit_code_0_and_its_runs_go_on(bring_up):

@@ -27,7 +27,7 @@ BUSY_S = 6.0             # which is waited for this long
 AT_ONCE = 4              # faults under way
 TRIES_S = 25.0           # a kind that finds nothing to harm tries again for this long
 SETTLE_S = 60.0          # from the last fault to the last ending
-LEFT_S = 14.0            # delivery.md: no survivor after 12 s
+LEFT_S = 14.0            # no survivor after 12 s
 
 
 @dataclass

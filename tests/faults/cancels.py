@@ -28,7 +28,7 @@ from tests.faults.world import World
 
 AT_ONCE = 6
 ENDED_S = 20.0           # from the cancel to the ending
-LEFT_S = 12.0            # delivery.md section 3: no survivor after this long
+LEFT_S = 12.0            # no survivor after this long
 WAYS: tuple[tuple[str, ...], ...] = (
     (), ("ignore",), ("setsid",), ("fork",), ("quiet-fork",), ("scrub",), ("storm",), ("fork", "ignore"),
     ("setsid", "ignore"), ("scrub", "fork"), ("scrub", "quiet-fork", "ignore"), ("scrub", "setsid", "ignore"),

@@ -15,7 +15,7 @@ from tests.faults.kinds_disks import lock_file
 from tests.faults.pair import EDGE, NODE
 from tests.faults.world import World
 
-NOTICED_S = 15.0         # delivery.md section 3: a dead peer, by both sides
+NOTICED_S = 15.0         # a dead peer, by both sides
 PROGRAMS, STREAMS = 4, 1
 
 Scenario = Callable[[World], Awaitable[list[tuple[str, str]]]]

@@ -131,7 +131,7 @@ class NativeReader(_Reader):
 
 
 class OpenAIReader(_Reader):
-    """Ollama's lines as OpenAI's chunks: id, created and model are the same in all (model-apis.md §3)."""
+    """Ollama's lines as OpenAI's chunks: id, created and model are the same in all."""
 
     def __init__(self, run_id: str, created_s: int, model: str, *, streams: bool) -> None:
         super().__init__(streams)

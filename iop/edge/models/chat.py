@@ -1,4 +1,4 @@
-"""A run told as chat/completions (model-apis.md sections 1 to 3). Pure: entries in, bytes out.
+"""A run told as chat/completions. Pure: entries in, bytes out.
 
 Where the backend spoke this API itself, its chunks pass as they came (`raw`); one word of them is mended: a backend that says
 "stop" behind tool calls would have its client's agent stop there. For programs and other backends the chunks are made here.

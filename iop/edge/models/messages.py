@@ -1,4 +1,4 @@
-"""A run told in Anthropic's Messages API (model-apis.md section 6). Pure: entries in, bytes out.
+"""A run told in Anthropic's Messages API. Pure: entries in, bytes out.
 
 ::
 

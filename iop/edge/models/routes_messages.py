@@ -1,4 +1,4 @@
-"""Anthropic's face: /v1/messages and /v1/messages/count_tokens (model-apis.md section 6)."""
+"""Anthropic's face: /v1/messages and /v1/messages/count_tokens."""
 
 from __future__ import annotations
 

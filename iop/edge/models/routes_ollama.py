@@ -1,4 +1,4 @@
-"""The Ollama face: what its clients take for an Ollama server (model-apis.md section 7)."""
+"""The Ollama face: what its clients take for an Ollama server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAI face: chat/completions, completions (model-apis.md sections 0 to 3), and what passes as it came."""
+"""The OpenAI face: chat/completions, completions, and what passes as it came."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Responses API (model-apis.md section 5): made, streamed, fetched again, cancelled, continued, deleted.
+"""The Responses API: made, streamed, fetched again, cancelled, continued, deleted.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What stands in the head of every answer of a model API (model-apis.md sections 1 and 4)."""
+"""What stands in the head of every answer of a model API."""
 
 import pytest
 
